@@ -2,7 +2,7 @@
 
 
 class PseudoqueryError(Exception):
-    """Base of every error this package raises on purpose; the command prints it and exits with 2."""
+    """Base of every error raised on purpose; the command prints it and exits with 2."""
 
 
 class CorpusError(PseudoqueryError):

@@ -46,7 +46,7 @@ class Hit:
     text: str
     metadata: Mapping[str, Any]
     weights: tuple[float, ...] = ()
-    """a_j of the paper's Eq. 4: how much each pseudo query of the document weighs for this query."""
+    """a_j of the paper's Eq. 4: how much each of the document's vectors weighs for this query."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,191 @@
+"""Compare settings of the representation on an encoder that was not trained for it.
+
+    python benchmarks/untrained.py FOLDER/squad-documents:dev FOLDER/scifact:test --out DIR
+
+Embeds each corpus once, pools it with every combination on the list, and prints MRR@10, nDCG@10
+and top-20 by exact brute force. The winners became the "recommended" preset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from sentence_transformers import MultiVectorEncoder
+from torch import Tensor
+
+from pseudoquery import encoding
+from pseudoquery.corpus import read_documents, read_qrels, read_queries
+from pseudoquery.model import load_model
+from pseudoquery.pooling import Pooling, Tokens
+from pseudoquery.representation import Representation, preset
+from pseudoquery.scores import document_score
+
+Batch = tuple[list[int], Tokens]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("datasets", nargs="+", help="FOLDER:SPLIT")
+    arguments.add_argument("--model", default="default")
+    arguments.add_argument("--out", type=Path, required=True)
+    arguments.add_argument("--queries", type=int, default=2000)
+    options = arguments.parse_args()
+    model = load_model(options.model)
+    rows = []
+    with torch.inference_mode():
+        for dataset in options.datasets:
+            folder, _, split = dataset.rpartition(":")
+            for row in sweep(model, Path(folder), split, options.queries):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+                options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def sweep(
+    model: MultiVectorEncoder, folder: Path, split: str, most: int
+) -> Iterator[dict[str, object]]:
+    documents = list(read_documents(folder))
+    place = {document.id: row for row, document in enumerate(documents)}
+    relevant: dict[str, set[int]] = defaultdict(set)
+    for qrel in read_qrels(folder / "qrels" / f"{split}.tsv"):
+        if qrel.relevance > 0:
+            relevant[qrel.query_id].add(place[qrel.document_id])
+    queries = [query for query in read_queries(folder) if query.id in relevant]
+    queries = queries[:: max(1, len(queries) // most)]
+    judged = [relevant[query.id] for query in queries]
+    texts = [query.text for query in queries]
+    for title, length in ((False, 256), (True, 256), (True, 128), (True, 512)):
+        model.max_seq_length = length
+        contents = [
+            f"{document.title}\n{document.text}" if title else document.text
+            for document in documents
+        ]
+        batches = list(embed_all(model, contents, "document"))
+        asked = list(embed_all(model, texts, "query"))
+        for settings in grid(full=length == 256):
+            figures = evaluate(model, settings, batches, asked, judged)
+            yield {
+                "dataset": folder.name,
+                "title": title,
+                "window": length,
+                **figures,
+                **settings.settings(),
+            }
+
+
+def grid(*, full: bool) -> Iterator[Representation]:
+    base = preset("recommended", mix_mean=1.0)
+    yield preset("single-vector")
+    for k in (8, 16, 32):
+        for mix in (0.0, 0.5, 1.0, 2.0):
+            yield preset("recommended", k=k, mix_mean=mix)
+        yield preset("recommended", k=k, query="tokens", score="max", mix_mean=0.0)
+        yield preset("recommended", k=k, query="tokens", score="max", mix_mean=0.5)
+    if not full:
+        return
+    for scale in (5.0, 10.0, 40.0, 100.0):
+        yield preset("recommended", mix_mean=1.0, scale=scale)
+    for mix in (0.0, 1.0):
+        yield preset("recommended", mix_mean=mix, special_tokens=True)
+        yield preset("recommended", mix_mean=mix, append="mean")
+        yield preset("recommended", mix_mean=mix, seeding="random")
+        yield preset("recommended", mix_mean=mix, score="max")
+        yield preset("recommended", mix_mean=mix, query="cls")
+    yield preset("paper")
+    yield preset("released-code")
+    yield preset("recommended", documents="random", mix_mean=base.mix_mean)
+    yield preset("recommended", documents="first", mix_mean=base.mix_mean)
+    yield preset("late-interaction")
+
+
+def embed_all(model: MultiVectorEncoder, texts: list[str], task: encoding.Task) -> Iterator[Batch]:
+    """Yield padded batches of texts of like length, in half precision, on the model's device."""
+    windows, _ = encoding.split(model, texts, task, "windows")
+    by_text: dict[int, list[encoding.Window]] = defaultdict(list)
+    for window in windows:
+        by_text[window.text].append(window)
+    order = sorted(by_text, key=lambda text: -sum(len(window.ids) for window in by_text[text]))
+    for start in range(0, len(order), 64):
+        batch = order[start : start + 64]
+        tokens = encoding._embed_texts(model, {text: by_text[text] for text in batch}, task)
+        padded = [
+            torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
+            for parts in zip(*(tokens[text] for text in batch), strict=True)
+        ]
+        yield batch, Tokens(padded[0].half(), padded[1], padded[2])
+
+
+def evaluate(
+    model: MultiVectorEncoder,
+    settings: Representation,
+    batches: list[Batch],
+    asked: list[Batch],
+    judged: list[set[int]],
+) -> dict[str, float]:
+    pooling = Pooling(**settings.settings()).to(model.device)
+    documents = pool(pooling, batches, "document")
+    queries = pool(pooling, asked, "query")
+    ranked: list[list[int]] = [[] for _ in judged]
+    for rows, values, mask in queries:
+        for start in range(0, len(rows), 8 if settings.query == "tokens" else 64):
+            part = slice(start, start + (8 if settings.query == "tokens" else 64))
+            scores = score(values[part], mask[part], documents, settings)
+            top = scores.topk(20, dim=1).indices.tolist()
+            for row, best in zip(rows[part], top, strict=True):
+                ranked[row] = best
+    return metrics(ranked, judged)
+
+
+def pool(
+    pooling: Pooling, batches: list[Batch], task: str
+) -> list[tuple[list[int], Tensor, Tensor]]:
+    pooled = []
+    for rows, tokens in batches:
+        vectors = pooling.vectors(tokens._replace(embeddings=tokens.embeddings.float()), task)
+        pooled.append((rows, vectors.values, vectors.mask))
+    return pooled
+
+
+def score(
+    queries: Tensor,
+    mask: Tensor,
+    documents: list[tuple[list[int], Tensor, Tensor]],
+    settings: Representation,
+) -> Tensor:
+    """Score a few queries against the whole corpus: (queries, documents) in corpus order."""
+    total = sum(len(rows) for rows, _, _ in documents)
+    scores = queries.new_empty((len(queries), total))
+    for rows, values, real in documents:
+        dots = settings.scale * torch.einsum("qnd,bkd->qbnk", queries, values)
+        dots = dots.masked_fill(~real[None, :, None, :], -torch.inf)
+        # A missing query vector adds nothing; a document without vectors stays last.
+        dots = dots.masked_fill(~mask[:, None, :, None], 0.0)
+        scores[:, rows] = document_score(dots, settings.score)
+    return scores
+
+
+def metrics(ranked: list[list[int]], judged: list[set[int]]) -> dict[str, float]:
+    reciprocal = gain = found = 0.0
+    for best, relevant in zip(ranked, judged, strict=True):
+        hits = [rank for rank, row in enumerate(best) if row in relevant]
+        reciprocal += 1 / (hits[0] + 1) if hits and hits[0] < 10 else 0.0
+        found += bool(hits)
+        ideal = sum(1 / math.log2(2 + rank) for rank in range(min(10, len(relevant))))
+        gain += sum(1 / math.log2(2 + rank) for rank in hits if rank < 10) / ideal
+    count = len(judged)
+    return {
+        "MRR@10": round(100 * reciprocal / count, 2),
+        "nDCG@10": round(100 * gain / count, 2),
+        "top-20": round(100 * found / count, 2),
+        "queries": count,
+    }
+
+
+if __name__ == "__main__":
+    main()

