@@ -35,20 +35,21 @@ def main() -> None:
     arguments.add_argument("--model", default="default")
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--queries", type=int, default=2000)
+    arguments.add_argument("--windows", type=int, nargs="+", default=[512])
     options = arguments.parse_args()
     model = load_model(options.model)
     rows = []
     with torch.inference_mode():
         for dataset in options.datasets:
             folder, _, split = dataset.rpartition(":")
-            for row in sweep(model, Path(folder), split, options.queries):
+            for row in sweep(model, Path(folder), split, options.queries, options.windows):
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def sweep(
-    model: MultiVectorEncoder, folder: Path, split: str, most: int
+    model: MultiVectorEncoder, folder: Path, split: str, most: int, windows: list[int]
 ) -> Iterator[dict[str, object]]:
     documents = list(read_documents(folder))
     place = {document.id: row for row, document in enumerate(documents)}
@@ -60,47 +61,42 @@ def sweep(
     queries = queries[:: max(1, len(queries) // most)]
     judged = [relevant[query.id] for query in queries]
     texts = [query.text for query in queries]
-    for title, length in ((False, 256), (True, 256), (True, 128), (True, 512)):
+    for length in windows:
         model.max_seq_length = length
-        contents = [
-            f"{document.title}\n{document.text}" if title else document.text
-            for document in documents
-        ]
+        contents = [encoding.document_text(document)[0] for document in documents]
         batches = list(embed_all(model, contents, "document"))
         asked = list(embed_all(model, texts, "query"))
-        for settings in grid(full=length == 256):
+        for settings in grid():
             figures = evaluate(model, settings, batches, asked, judged)
             yield {
                 "dataset": folder.name,
-                "title": title,
                 "window": length,
                 **figures,
                 **settings.settings(),
             }
 
 
-def grid(*, full: bool) -> Iterator[Representation]:
-    base = preset("recommended", mix_mean=1.0)
+def grid() -> Iterator[Representation]:
     yield preset("single-vector")
-    for k in (8, 16, 32):
-        for mix in (0.0, 0.5, 1.0, 2.0):
-            yield preset("recommended", k=k, mix_mean=mix)
-        yield preset("recommended", k=k, query="tokens", score="max", mix_mean=0.0)
-        yield preset("recommended", k=k, query="tokens", score="max", mix_mean=0.5)
-    if not full:
-        return
-    for scale in (5.0, 10.0, 40.0, 100.0):
-        yield preset("recommended", mix_mean=1.0, scale=scale)
-    for mix in (0.0, 1.0):
-        yield preset("recommended", mix_mean=mix, special_tokens=True)
-        yield preset("recommended", mix_mean=mix, append="mean")
-        yield preset("recommended", mix_mean=mix, seeding="random")
-        yield preset("recommended", mix_mean=mix, score="max")
-        yield preset("recommended", mix_mean=mix, query="cls")
     yield preset("paper")
     yield preset("released-code")
-    yield preset("recommended", documents="random", mix_mean=base.mix_mean)
-    yield preset("recommended", documents="first", mix_mean=base.mix_mean)
+    for k in (8, 16, 32):
+        for mix in (0.0, 1.0, 2.0, 3.0, 4.0, 6.0):
+            for scale in (5.0, 10.0, 20.0):
+                yield preset("recommended", k=k, mix_mean=mix, scale=scale)
+        for mix in (0.0, 0.5):
+            yield preset("recommended", k=k, query="tokens", score="max", mix_mean=mix)
+    for change in (
+        {"special_tokens": True},
+        {"append": "mean"},
+        {"append": "cls"},
+        {"seeding": "random"},
+        {"score": "max"},
+        {"query": "cls"},
+        {"documents": "random"},
+        {"documents": "first"},
+    ):
+        yield preset("recommended", k=16, mix_mean=2.0, scale=10.0, **change)
     yield preset("late-interaction")
 
 

@@ -1,1 +1,47 @@
 """Dense retrieval in which each document is represented by the few questions it can answer."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pseudoquery.errors import PseudoqueryError
+from pseudoquery.records import Answer, Document, Explanation, Hit, Qrel, Query
+from pseudoquery.representation import PRESETS, Representation, preset
+from pseudoquery.version import VERSION
+
+if TYPE_CHECKING:
+    from pseudoquery.index import Index, SearchSettings
+    from pseudoquery.model import load_model
+
+__version__ = VERSION
+
+__all__ = [
+    "PRESETS",
+    "Answer",
+    "Document",
+    "Explanation",
+    "Hit",
+    "Index",
+    "PseudoqueryError",
+    "Qrel",
+    "Query",
+    "Representation",
+    "SearchSettings",
+    "__version__",
+    "load_model",
+    "preset",
+]
+
+_LAZY = {
+    "Index": "pseudoquery.index",
+    "SearchSettings": "pseudoquery.index",
+    "load_model": "pseudoquery.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs numpy or torch only when it is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -26,6 +26,8 @@ from pseudoquery.records import Document, Qrel, Query
 
 Parse: TypeAlias = Callable[[], Document]
 Lines: TypeAlias = Iterator[tuple[int, str]]
+OnBad: TypeAlias = Callable[[CorpusError], None]
+"""What to do with a record that can't be used: raise its error, or count it and go on."""
 
 _BOM = b"\xef\xbb\xbf"
 _EXPECTED = 'each line must be one JSON object with "id" and "text"'
@@ -39,9 +41,7 @@ _DEEPEST = 100
 """Levels of nesting in metadata; well within what any JSON writer can store again."""
 
 
-def read_documents(
-    source: str | Path, *, on_bad: Callable[[CorpusError], None] | None = None
-) -> Iterator[Document]:
+def read_documents(source: str | Path, *, on_bad: OnBad | None = None) -> Iterator[Document]:
     """Yield the documents of a file, a folder or standard input ("-"), in constant memory.
 
     A malformed record is raised, or given to `on_bad` and skipped.

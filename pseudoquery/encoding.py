@@ -20,6 +20,7 @@ from torch import Tensor
 from pseudoquery.errors import ModelError
 from pseudoquery.kmeans import kmeans
 from pseudoquery.pooling import Pooling, Tokens
+from pseudoquery.records import Document
 
 Task = Literal["query", "document"]
 Long = Literal["windows", "truncate"]
@@ -69,7 +70,7 @@ def encode_texts(
     by_text: dict[int, list[Window]] = defaultdict(list)
     for window in windows:
         by_text[window.text].append(window)
-    huge = {text for text, own in by_text.items() if _must_fold(model, own)}
+    huge = {text for text, own in by_text.items() if _must_fold(model, own, task)}
     tokens = _embed_texts(model, {t: own for t, own in by_text.items() if t not in huge}, task)
     points: dict[int, NDArray[np.int64]] = {}
     for text in huge:
@@ -81,6 +82,13 @@ def encode_texts(
         owners = owners[points[text]] if text in huge else owners
         encoded.append(Encoded(vectors, owners, _spans(by_text[text]), text in cut))
     return encoded
+
+
+def document_text(document: Document) -> tuple[str, int]:
+    """Return what of a document is encoded, and where in it the document's own text begins."""
+    if not document.title.strip():
+        return document.text, 0
+    return f"{document.title}\n{document.text}", len(document.title) + 1
 
 
 def encode_queries(model: MultiVectorEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -112,6 +120,7 @@ def split(
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
     )
+    special_ids = _pooling(model).special_ids.numpy()
     owners = batch["overflow_to_sample_mapping"]
     windows, cut = [], set()
     for row, text in enumerate(owners):
@@ -120,16 +129,19 @@ def split(
         if continued and long == "truncate":
             cut.add(text)
             continue
-        special = np.array(batch["special_tokens_mask"][row], dtype=bool)
+        added = np.array(batch["special_tokens_mask"][row], dtype=bool)
+        ids = batch["input_ids"][row]
+        # A "[SEP]" that the text itself contains is the same token to the encoder.
+        special = added | np.isin(ids, special_ids)
         spans = np.array(batch["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)
-        kept = np.ones(len(special), dtype=bool)
-        regular = np.flatnonzero(~special)
+        kept = np.ones(len(ids), dtype=bool)
+        read = np.flatnonzero(~added)
         if continued:
-            kept[regular[: overlap // 2]] = False
+            kept[read[: overlap // 2]] = False
         if continues and long == "windows":
-            kept[regular[len(regular) - (overlap - overlap // 2) :]] = False
+            kept[read[len(read) - (overlap - overlap // 2) :]] = False
         spans = np.where(special[:, None], 0, np.maximum(spans - len(prompt), 0))
-        windows.append(Window(text, batch["input_ids"][row], special, kept, spans))
+        windows.append(Window(text, ids, special, kept, spans))
     return windows, cut
 
 
@@ -187,11 +199,14 @@ def _embed_texts(
     return texts
 
 
-def _must_fold(model: MultiVectorEncoder, windows: Sequence[Window]) -> bool:
+def _must_fold(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> bool:
     """Say whether a text is too long to hold; means can be computed from means, tokens can't."""
     settings = _pooling(model).representation
-    means = settings.documents in ("pseudo-queries", "mean")
-    return means and sum(int(window.kept.sum()) for window in windows) > FOLD_ABOVE
+    kind = settings.query if task == "query" else settings.documents
+    return (
+        kind in ("pseudo-queries", "mean")
+        and sum(int(window.kept.sum()) for window in windows) > FOLD_ABOVE
+    )
 
 
 def _fold(
@@ -199,7 +214,8 @@ def _fold(
 ) -> tuple[Tokens, NDArray[np.int64]]:
     """Stream a huge text through the encoder, keeping a few weighted means of each block.
 
-    Also returns which of the kept points each token went into. Special tokens stay as they are.
+    Also returns which of the kept points each token went into. Special tokens stay as they are, and
+    come first, so that the first of all is still [CLS].
     """
     kept: list[Tokens] = []
     points: list[Tensor] = []
@@ -207,20 +223,18 @@ def _fold(
     per_block = max(1, FOLD_BLOCK // window_length(model))
     for start in range(0, len(windows), per_block):
         block = _embed_texts(model, {0: list(windows[start : start + per_block])}, task)[0]
-        regular = ~block.special
-        tokens = block.embeddings[regular].unsqueeze(0)
-        clusters = kmeans(tokens, torch.ones_like(tokens[..., 0]), FOLD_TO, iterations=3)
+        regular = (~block.special).float()
+        clusters = kmeans(block.embeddings[None], regular[None], FOLD_TO, iterations=3)
         alive = clusters.counts[0] > 0
-        point = torch.empty(len(block.special), dtype=torch.int64, device=tokens.device)
-        point[regular] = (alive.cumsum(0) - 1)[clusters.assignments[0]]
         special = int(block.special.sum())
-        point[block.special] = int(alive.sum()) + torch.arange(special, device=tokens.device)
+        point = special + (alive.cumsum(0) - 1)[clusters.assignments[0]]
+        point[block.special] = torch.arange(special, device=point.device)
         means = clusters.centroids[0][alive]
         kept.append(
             Tokens(
-                torch.cat([means, block.embeddings[block.special]]),
-                torch.cat([clusters.counts[0][alive], block.weights[block.special]]),
-                torch.arange(len(means) + special, device=tokens.device) >= len(means),
+                torch.cat([block.embeddings[block.special], means]),
+                torch.cat([block.weights[block.special], clusters.counts[0][alive]]),
+                torch.arange(special + len(means), device=point.device) < special,
             )
         )
         points.append(total + point)

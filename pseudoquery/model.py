@@ -8,14 +8,24 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
+from safetensors import SafetensorError
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Module, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
 from sentence_transformers.util import load_file_path
+from transformers.utils import logging
 
 from pseudoquery.errors import ModelError
 from pseudoquery.pooling import Pooling
@@ -24,6 +34,20 @@ from pseudoquery.representation import Representation, preset
 DEFAULT_MODEL = "default"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 OUR_POOLING = f"{Pooling.__module__}.{Pooling.__qualname__}"
+READ_AT_ONCE = 512
+"""Tokens that an encoder is made to read at once, if it has the positions for them."""
+
+# What a folder with wrong, damaged or missing files makes the libraries raise.
+_UNREADABLE = (
+    AttributeError,
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
 
 
 def load_model(
@@ -38,19 +62,22 @@ def load_model(
     """
     path = str(default_model_path()) if name == DEFAULT_MODEL else name
     try:
-        modules, prompts, own = _load_modules(path)
-    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
-        reason = str(error).strip().split("\n")[0]
+        with _no_bar_over_weights():
+            modules, prompts, own = _load_modules(path)
+    except _UNREADABLE as error:
+        reason = re.split(r"\.?\n|\. |\.$", str(error).strip())[0]
         raise ModelError(
             f"the model {name!r} can't be loaded ({reason}); "
             "give a folder with a sentence-transformers model or the id of one on the Hub."
         ) from error
-    _read_all_positions(modules)
+    if own is None:
+        _read_all_positions(modules[0])
     settings = representation or (own.representation if own else preset("recommended"))
     pooling = own
     if own is None or own.representation != settings:
-        dimension = _dimension(modules)
-        pooling = Pooling(dimension=dimension, **settings.settings())
+        pooling = Pooling(dimension=_dimension(modules), **settings.settings())
+        if own:
+            pooling.take_codes(own)
     return MultiVectorEncoder(
         modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
     )
@@ -71,9 +98,11 @@ def fingerprint(model: MultiVectorEncoder) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    digest.update(model.tokenizer.backend_tokenizer.to_str().encode())
+    tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
+    # The tokenizer keeps the truncation and padding of its last call, which say nothing of it.
+    tokenizer.update(truncation=None, padding=None)
     prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
-    settings = [representation_of(model).settings(), prompts, model.max_seq_length]
+    settings = [tokenizer, representation_of(model).settings(), prompts, model.max_seq_length]
     digest.update(json.dumps(settings, sort_keys=True).encode())
     return digest.hexdigest()
 
@@ -109,7 +138,7 @@ def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]
     would run any code in the model's folder; so a model of ours is put together here instead.
     """
     listing = load_file_path(path, "modules.json")
-    entries = json.loads(Path(listing).read_text()) if listing else []
+    entries = json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []
     if not any(entry["type"] == OUR_POOLING for entry in entries):
         encoder = SentenceTransformer(path, device="cpu")
         prompts = {name: prompt or "" for name, prompt in encoder.prompts.items()}
@@ -125,8 +154,8 @@ def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]
         modules.append(module_class.load(path, subfolder=entry["path"]))
     place = next(entry["path"] for entry in entries if entry["type"] == OUR_POOLING)
     config = load_file_path(path, "config_sentence_transformers.json")
-    prompts = json.loads(Path(config).read_text()).get("prompts", {}) if config else {}
-    return modules, prompts, Pooling.load(path, subfolder=place)
+    saved = json.loads(Path(config).read_text(encoding="utf-8")) if config else {}
+    return modules, saved.get("prompts", {}), Pooling.load(path, subfolder=place)
 
 
 def _token_level(modules: list[Any]) -> list[Any]:
@@ -145,17 +174,37 @@ def _token_level(modules: list[Any]) -> list[Any]:
     return kept
 
 
-def _read_all_positions(modules: list[Any]) -> None:
-    """Let the encoder read as many tokens at once as it has positions for.
+def _read_all_positions(encoder: Any) -> None:
+    """Let the encoder read READ_AT_ONCE tokens at once, or as many as it has positions for.
 
     Published models often carry the shorter length of their training sentences; tokens that see
     their whole document make better vectors (benchmarks/untrained.py: windows of 128 to 512).
     """
-    positions = getattr(modules[0].config, "max_position_embeddings", None)
-    special = getattr(modules[0].config, "position_offset", 0)
-    if positions and modules[0].max_seq_length:
-        limit = min(positions - special, modules[0].tokenizer.model_max_length)
-        modules[0].max_seq_length = max(modules[0].max_seq_length, min(limit, 512))
+    positions = getattr(encoder.config, "max_position_embeddings", None) or 0
+    if positions <= 0:  # none that are absolute: the tokenizer's own limit is all there is
+        return
+    for name, module in encoder.auto_model.named_modules():
+        # RoBERTa and its kin start after the padding's own position: 514 of them for 512 tokens.
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            positions -= padding + 1
+    encoder.max_seq_length = min(positions, max(encoder.max_seq_length, READ_AT_ONCE))
+
+
+@contextmanager
+def _no_bar_over_weights() -> Iterator[None]:
+    """Hide the progress bar over weights that are read in no time; downloads keep theirs."""
+    bars, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if downloads:  # which the line above hides as well
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        if not downloads:
+            disable_progress_bars()
 
 
 def _dimension(modules: list[Any]) -> int:

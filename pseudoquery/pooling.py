@@ -50,7 +50,7 @@ class Pooling(BaseTokenPooling):
         super().__init__(tasks=["query", "document"])
         self.representation = Representation(**settings)
         self.dimension = dimension
-        self.special_ids: Tensor | None = None
+        self.special_ids = torch.empty(0, dtype=torch.int64)
         if self.representation.documents == "learnt":
             if dimension is None:
                 raise ValueError("learnt document vectors need the dimension of the embeddings")
@@ -60,7 +60,8 @@ class Pooling(BaseTokenPooling):
 
     def on_model_ready(self, model: BaseModel) -> None:
         """Learn from the tokenizer which tokens it adds of its own accord."""
-        self.special_ids = torch.tensor(sorted(model.tokenizer.all_special_ids))
+        # An unknown word's token is special to the tokenizer, but stands for text.
+        self.special_ids = torch.tensor(model.tokenizer("")["input_ids"], dtype=torch.int64)
 
     def forward(  # type: ignore[override]
         self, features: dict[str, Any], task: str | None = None
@@ -71,7 +72,7 @@ class Pooling(BaseTokenPooling):
         special = torch.zeros_like(weights, dtype=torch.bool)
         if "special_tokens_mask" in features:
             special = features["special_tokens_mask"].bool()
-        elif self.special_ids is not None and "input_ids" in features:
+        elif "input_ids" in features:
             special = torch.isin(features["input_ids"], self.special_ids.to(embeddings.device))
         vectors = self.vectors(Tokens(embeddings, weights, special), task)
         return {**features, "token_embeddings": vectors.values, "attention_mask": vectors.mask}
@@ -109,6 +110,12 @@ class Pooling(BaseTokenPooling):
         nothing = torch.zeros(batch.shape[:2], dtype=torch.bool, device=batch.device)
         vectors = self.vectors(Tokens(batch, (~nothing).float(), nothing))
         return vectors.values[0][vectors.mask[0]]
+
+    def take_codes(self, other: Pooling) -> None:
+        """Keep what another pooling has learnt, if it fits this one's settings."""
+        learnt = all(one.representation.documents == "learnt" for one in (self, other))
+        if learnt and self.codes.shape == other.codes.shape:
+            self.codes = other.codes
 
     def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:
         """Write the settings, and the learnt codes if there are any."""

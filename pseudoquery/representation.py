@@ -59,20 +59,27 @@ class Representation:
                 )
         for name, lowest in (("k", 1), ("iterations", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < lowest:
+            if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
                 raise ModelError(
                     f"{name} is {value!r}; it must be an integer of at least {lowest}."
                 )
+        if not (_finite(self.scale) and self.scale > 0):
+            raise ModelError(f"scale is {self.scale!r}; it must be a number above 0.")
+        if not (_finite(self.mix_mean) and self.mix_mean >= 0):
+            raise ModelError(f"mix_mean is {self.mix_mean!r}; it must be a number of at least 0.")
+        for name in ("special_tokens", "normalise"):
+            if not isinstance(getattr(self, name), bool):
+                raise ModelError(f"{name} is {getattr(self, name)!r}; it must be True or False.")
         if self.documents == "tokens" and (self.append != "none" or self.mix_mean):
             raise ModelError("documents='tokens' keeps every token: drop append and mix_mean.")
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise ModelError(f"scale is {self.scale!r}; it must be a number above 0.")
-        if not (math.isfinite(self.mix_mean) and self.mix_mean >= 0):
-            raise ModelError(f"mix_mean is {self.mix_mean!r}; it must be a number of at least 0.")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         return asdict(self)
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 PRESETS: dict[str, Representation] = {

@@ -43,6 +43,17 @@ def document_score(dots: Tensor, score: Score) -> Tensor:
     return per_vector.sum(dim=-1)
 
 
+def attention(dots: Tensor, score: Score) -> Tensor:
+    """Each document vector's weight, averaged over the query's vectors. (..., n, k) -> (..., k).
+
+    With "softmax" these are the a_j of Eq. 4, with "max" those of Eq. 12.
+    """
+    if score == "softmax":
+        return weights(dots).mean(dim=-2)
+    winners = torch.nn.functional.one_hot(dots.argmax(dim=-1), dots.shape[-1])
+    return winners.to(dots.dtype).mean(dim=-2)
+
+
 def window(k: int) -> float:
     """How far y can fall below the largest dot m: at most W((k-1)/e), and the bound is tight."""
     return float(lambertw((k - 1) / math.e).real) if k > 1 else 0.0

@@ -1,0 +1,438 @@
+"""The command `pseudoquery`: a thin skin over the library, with `--json` everywhere.
+
+Nothing heavy is imported until a command needs it, so `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pseudoquery.errors import CorpusError, PseudoqueryError
+from pseudoquery.version import VERSION
+
+if TYPE_CHECKING:
+    from pseudoquery.index import Added, Index
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+folder_argument = click.argument("folder", type=click.Path(path_type=Path))
+on_error_option = click.option(
+    "--on-error",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="What to do with a malformed or duplicate record: stop, or skip it and count.",
+)
+where_option = click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only documents whose metadata fit: year>=1990, topic=law, 'topic in law,history'. "
+    "May be given several times; all must hold.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="pseudoquery")
+def cli() -> None:
+    """Search your documents by the questions they answer.
+
+    Each document is represented by a few vectors, its pseudo queries, and every answer says
+    whether it is proven to be exact.
+    """
+
+
+@cli.command()
+@click.argument("source")
+@click.option(
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The folder to make the index in.",
+)
+@click.option(
+    "--model",
+    default="default",
+    show_default=True,
+    help="A model's folder, its id on the Hugging Face Hub, or 'default'.",
+)
+@click.option(
+    "--preset",
+    "preset_name",
+    default=None,
+    help="paper, released-code, recommended, single-vector or late-interaction.",
+)
+@click.option("--k", type=click.IntRange(min=1), help="Pseudo queries per document.")
+@click.option(
+    "--long",
+    type=click.Choice(["windows", "truncate"]),
+    default="windows",
+    show_default=True,
+    help="Read long documents whole, or only their beginning.",
+)
+@click.option(
+    "--vector-type",
+    type=click.Choice(["float16", "float32"]),
+    default="float16",
+    show_default=True,
+    help="How vectors are stored.",
+)
+@on_error_option
+@as_json
+def index(
+    source: str,
+    folder: Path,
+    preset_name: str | None,
+    k: int | None,
+    on_error: str,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Make an index of SOURCE: a .jsonl, .tsv, .csv or text file, a BEIR folder, a folder of text
+    files, or - for JSON lines on standard input.
+
+    If it is interrupted, run the same command again: it goes on where it stopped.
+    """
+    from pseudoquery.build import build
+    from pseudoquery.representation import preset
+
+    if preset_name or k:
+        changes = {"k": k} if k else {}
+        settings["representation"] = preset(preset_name or "recommended", **changes)
+    skipped = Skipped(on_error)
+    batches = build(source, folder, on_bad=skipped.on_bad, **settings)
+    _report_added(_with_progress(batches, source), skipped, as_json)
+
+
+@cli.command()
+@folder_argument
+@click.argument("source")
+@on_error_option
+@as_json
+def add(folder: Path, source: str, on_error: str, as_json: bool) -> None:
+    """Add the documents of SOURCE to the index in FOLDER; ones with a known id are replaced."""
+    from pseudoquery.corpus import read_documents
+
+    skipped = Skipped(on_error)
+    documents = read_documents(source, on_bad=skipped.on_bad)
+    batches = _open(folder).add_in_batches(documents)
+    _report_added(_with_progress(batches, source), skipped, as_json)
+
+
+@cli.command()
+@folder_argument
+@click.argument("ids", nargs=-1, required=True)
+@as_json
+def delete(folder: Path, ids: tuple[str, ...], as_json: bool) -> None:
+    """Delete the documents with these IDS."""
+    deleted = _open(folder).delete(ids)
+    missing = [id_ for id_ in ids if id_ not in deleted]
+    if as_json:
+        _print_json({"deleted": deleted, "missing": missing})
+    else:
+        click.echo(f"Deleted {_count(len(deleted), 'document')}.")
+    if missing:
+        raise PseudoqueryError(
+            f"{folder} has no document with the id {missing[0]!r}"
+            + (f" and {len(missing) - 1} more" if missing[1:] else "")
+            + "."
+        )
+
+
+@cli.command()
+@folder_argument
+@click.argument("query")
+@click.option("--top", type=int, default=10, show_default=True, help="How many documents.")
+@where_option
+@click.option("--exact", is_flag=True, help="Search on until the answer is proven exact.")
+@click.option(
+    "--mode",
+    type=click.Choice(["dense", "bm25", "hybrid"]),
+    default="dense",
+    show_default=True,
+    help="By meaning, by words, or both.",
+)
+@click.option(
+    "--structure",
+    default="auto",
+    show_default=True,
+    help="The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8, or auto (by size).",
+)
+@click.option(
+    "--recall",
+    type=int,
+    default=200,
+    show_default=True,
+    help="Documents to recall in the first step.",
+)
+@click.option(
+    "--recall-vectors",
+    type=int,
+    help="Recall this many vectors instead; the paper's setting is 1000*k.",
+)
+@click.option(
+    "--fusion",
+    type=click.Choice(["rrf", "weighted"]),
+    default="rrf",
+    show_default=True,
+    help="How a hybrid search fuses its two rankings.",
+)
+@click.option(
+    "--weight",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="The part of meaning in a weighted fusion.",
+)
+@as_json
+def search(
+    folder: Path,
+    query: str,
+    top: int,
+    conditions: tuple[str, ...],
+    exact: bool,
+    mode: Any,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Find the documents in FOLDER that best answer QUERY."""
+    from pseudoquery.filters import parse_filter
+    from pseudoquery.index import SearchSettings
+
+    opened = _open(folder)
+    answer = opened.search(
+        query,
+        top,
+        where=parse_filter(conditions),
+        exact=exact,
+        mode=mode,
+        settings=SearchSettings(**settings),
+    )
+    if as_json:
+        _print_json(answer)
+        return
+    from pseudoquery.terminal import show_answer
+
+    show_answer(opened, answer, mode)
+    if len(answer.hits) < top and not conditions:
+        click.echo(f"These are all that were found among {_count(len(opened), 'document')}.")
+
+
+@cli.command()
+@folder_argument
+@click.argument("query")
+@click.argument("id")
+@as_json
+def explain(folder: Path, query: str, id: str, as_json: bool) -> None:  # noqa: A002
+    """Show which passages of the document ID answer QUERY."""
+    explanation = _open(folder).explain(query, id)
+    if as_json:
+        _print_json(explanation)
+        return
+    from pseudoquery.terminal import show_explanation
+
+    show_explanation(explanation)
+
+
+@cli.command("list")
+@folder_argument
+@where_option
+@as_json
+def list_documents(folder: Path, conditions: tuple[str, ...], as_json: bool) -> None:
+    """List the documents in FOLDER, or those that fit a filter, one a line."""
+    from pseudoquery.filters import parse_filter
+
+    for document in _open(folder).documents(parse_filter(conditions)):
+        if as_json:
+            _print_json(document)
+        else:
+            beginning = " ".join(f"{document.title} {document.text}".split())[:80]
+            click.echo(f"{document.id}\t{beginning}")
+
+
+@cli.command()
+@folder_argument
+@as_json
+def info(folder: Path, as_json: bool) -> None:
+    """Show facts about the index in FOLDER."""
+    facts = _open(folder).info()
+    if as_json:
+        _print_json(facts)
+        return
+    from pseudoquery.terminal import show_facts
+
+    show_facts(facts)
+
+
+@cli.command()
+@folder_argument
+@click.option("--repair", is_flag=True, help="Make damaged vectors anew from the documents.")
+@as_json
+def verify(folder: Path, repair: bool, as_json: bool) -> None:
+    """Check every file, document and vector in FOLDER against its checksum."""
+    opened = _open(folder)
+    problems = opened.verify()
+    repaired = 0
+    if problems and repair:
+        repaired = opened.repair()
+        problems = opened.verify()
+    if as_json:
+        _print_json({"ok": not problems, "problems": problems, "repaired": repaired})
+    elif not problems:
+        done = f" ({_count(repaired, 'document')} encoded again)" if repaired else ""
+        click.echo(f"{folder} is sound{done}.")
+    if problems:
+        shown = "; ".join(problems[:5])
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise PseudoqueryError(f"{folder} is damaged: {shown}{more}.")
+
+
+@cli.command()
+@folder_argument
+@as_json
+def compact(folder: Path, as_json: bool) -> None:
+    """Give the disk space of deleted documents in FOLDER back."""
+    opened = _open(folder)
+    before = opened.info()["bytes"]
+    opened.compact()
+    after = opened.info()["bytes"]
+    if as_json:
+        _print_json({"bytes_before": before, "bytes_after": after})
+    else:
+        click.echo(f"{before:,} bytes before, {after:,} after.")
+
+
+@cli.command()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("demo-index"),
+    show_default=True,
+    help="Where to make the demo's index.",
+)
+def demo(folder: Path) -> None:
+    """Index the bundled articles and show what the method does on them."""
+    from pseudoquery.demo import run
+
+    run(folder)
+
+
+class Skipped:
+    """Counts records that can't be used, and says what was wrong with the first ones."""
+
+    SHOWN = 5
+
+    def __init__(self, on_error: str) -> None:
+        self.count = 0
+        self._stop = on_error == "stop"
+
+    def on_bad(self, error: CorpusError) -> None:
+        """Raise, or tell and go on."""
+        if self._stop:
+            raise CorpusError(f"{error} (--on-error skip would leave such records out.)")
+        self.count += 1
+        if self.count <= self.SHOWN:
+            click.echo(f"Skipped: {error}", err=True)
+        elif self.count == self.SHOWN + 1:
+            click.echo("Skipped: more, which are only counted.", err=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command; an error a user can act on is one sentence on stderr and exit code 2."""
+    sys.excepthook = _report_bug
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        cli.main(args=arguments, standalone_mode=False)
+    except PseudoqueryError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(BAD_INPUT)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(BAD_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted; everything acknowledged so far is safe.", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has gone; that is not an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        click.echo(f"Error: {error.filename or 'the system'}: {error.strerror}.", err=True)
+        sys.exit(BAD_INPUT)
+
+
+def _report_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Say what happened in one sentence; developers get the traceback by setting a variable."""
+    if os.environ.get("PSEUDOQUERY_DEBUG"):
+        sys.__excepthook__(kind, error, trace)
+        return
+    click.echo(
+        f"Error: {kind.__name__}: {error}. This is a bug in pseudoquery: please report it, with "
+        "what PSEUDOQUERY_DEBUG=1 prints.",
+        err=True,
+    )
+
+
+def _open(folder: Path) -> Index:
+    from pseudoquery.index import Index
+
+    return Index.open(folder)
+
+
+def _with_progress(batches: Iterable[Added], source: str) -> Iterable[Added]:
+    from pseudoquery.terminal import progress
+
+    return progress(batches, source)
+
+
+def _report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> None:
+    from pseudoquery.index import Added
+
+    totals = dict.fromkeys(("added", "updated", "unchanged", "cut"), 0)
+    for batch in batches:
+        for name in totals:
+            totals[name] += getattr(batch, name)
+    if as_json:
+        _print_json({**totals, "skipped": skipped.count})
+        return
+    done = Added(**totals)
+    parts = [f"Indexed {_count(done.added, 'document')}"]
+    parts += [f"updated {done.updated:,}"] if done.updated else []
+    parts += [f"{done.unchanged:,} were already there"] if done.unchanged else []
+    parts += [f"skipped {skipped.count:,}"] if skipped.count else []
+    click.echo(", ".join(parts) + ".")
+    if done.cut:
+        click.echo(
+            f"Only the beginning of {_count(done.cut, 'long document')} was read, "
+            "as --long truncate asks."
+        )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    """Turn a record into a dictionary, leaving out what is empty by nature."""
+    from dataclasses import asdict, is_dataclass
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

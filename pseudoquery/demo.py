@@ -1,0 +1,103 @@
+"""The two-minute tour: index bundled articles, answer questions, compare with the usual ways."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from pseudoquery.build import build
+from pseudoquery.corpus import read_documents, read_qrels, read_queries
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.evaluate import evaluate, run_of
+from pseudoquery.index import Index
+from pseudoquery.records import Answer, Qrel, Query
+from pseudoquery.representation import preset
+from pseudoquery.terminal import console, errors, progress, show_answer
+
+QUESTIONS = (
+    "Why did oil become so expensive in 1973?",
+    "How do jellyfish-like comb jellies catch their prey?",
+    "Who paid for Tesla's experiments with wireless power?",
+)
+Ask = Callable[[list[str]], list[Answer]]
+
+
+def run(folder: Path) -> None:
+    """Carry out the tour, making the index in this folder."""
+    with as_file(files("pseudoquery") / "data" / "squad-dev") as data:
+        index = _index(data, folder, "recommended")
+        _show_questions(index)
+        _show_table(
+            data, index, _index(data, folder.with_name(f"{folder.name}-single"), "single-vector")
+        )
+    _show_next_steps(folder)
+
+
+def _index(data: Path, folder: Path, name: str) -> Index:
+    """Build the demo's index anew, so that the tour always shows the whole way."""
+    if folder.exists():
+        if not (folder / "index.sqlite").exists():
+            raise IndexFolderError(f"{folder} exists and is not an index; choose another --folder.")
+        shutil.rmtree(folder)
+    settings = preset(name)
+    what = "one vector" if settings.documents == "mean" else f"{settings.k} pseudo queries"
+    console.print(f"\nIndexing 48 Wikipedia articles in 535 documents, [bold]{what}[/bold] each …")
+    start = time.perf_counter()
+    batches = build(str(data), folder, representation=settings)
+    for _ in progress(batches, str(data), total=sum(1 for _ in read_documents(data))):
+        pass
+    index = Index.open(folder)
+    facts = index.info()
+    console.print(
+        f"{facts['documents']} documents, {facts['vectors']:,} vectors, "
+        f"{facts['vector_bytes_per_document']:,} bytes of vectors per document, "
+        f"in {time.perf_counter() - start:.0f} s."
+    )
+    return index
+
+
+def _show_questions(index: Index) -> None:
+    for question in QUESTIONS:
+        console.print()
+        console.print(Text(f"? {question}", style="bold cyan"))
+        show_answer(index, index.search(question, top=1, exact=True), "dense")
+
+
+def _show_table(data: Path, index: Index, single: Index) -> None:
+    queries = list(read_queries(data))
+    qrels = list(read_qrels(data / "qrels" / "dev.tsv"))
+    ways: dict[str, Ask] = {
+        "BM25 (words)": lambda texts: index.search_many(texts, 20, mode="bm25"),
+        "one vector per document": lambda texts: single.search_many(texts, 20, exact=True),
+        "pseudo queries": lambda texts: index.search_many(texts, 20, exact=True),
+        "pseudo queries + BM25": lambda texts: index.search_many(texts, 20, mode="hybrid"),
+    }
+    table = Table(title=f"\n{len(queries):,} questions over the same documents", title_style="bold")
+    table.add_column("")
+    for heading in ("MRR@10", "top-20"):
+        table.add_column(heading, justify="right")
+    with errors.status("Asking all questions …"):
+        for name, ask in ways.items():
+            table.add_row(name, *_figures(ask, queries, qrels))
+    console.print(table)
+
+
+def _figures(ask: Ask, queries: list[Query], qrels: list[Qrel]) -> list[str]:
+    answers = ask([query.text for query in queries])
+    figures = evaluate(run_of(queries, answers), qrels, ("RR@10", "Success@20"))
+    return [f"{100 * value:.1f}" for value in figures.values()]
+
+
+def _show_next_steps(folder: Path) -> None:
+    console.print(
+        "\nThe encoder is all-MiniLM-L6-v2, not yet trained for pseudo queries. Now try:\n"
+        f'  pseudoquery search {folder} "your question"\n'
+        f'  pseudoquery explain {folder} "Who was Luther\'s wife?" dev-26-w5\n'
+        "  pseudoquery index your-documents.jsonl --out my-index\n"
+    )

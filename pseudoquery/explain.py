@@ -1,0 +1,56 @@
+"""Which passages of a document made its pseudo queries, and how each one matches a query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import MultiVectorEncoder
+
+from pseudoquery.encoding import document_text, encode_queries, encode_texts
+from pseudoquery.model import representation_of
+from pseudoquery.records import Document, Explanation, PseudoQuery, Span
+from pseudoquery.scores import attention, document_score
+
+GAP = 1
+"""Tokens of one pseudo query that are no further apart than this many characters join up."""
+
+
+def explain(
+    model: MultiVectorEncoder, query: str, document: Document, long: Any = "windows"
+) -> Explanation:
+    """Encode a document again, this time keeping track of which token went where."""
+    settings = representation_of(model)
+    text, start = document_text(document)
+    encoded = encode_texts(model, [text], "document", long)[0]
+    asked = encode_queries(model, [query])[0]
+    dots = settings.scale * torch.from_numpy(asked @ encoded.vectors.T).double()
+    if not len(encoded.vectors):
+        return Explanation(query, document, float("-inf"), ())
+    weights = attention(dots, settings.score).tolist()
+    similarities = (dots.amax(dim=0) / settings.scale).tolist()
+    pseudo_queries = [
+        PseudoQuery(
+            weight=weights[number],
+            similarity=similarities[number],
+            spans=_spans(encoded.spans[encoded.owners == number] - start, len(document.text)),
+        )
+        for number in range(len(encoded.vectors))
+    ]
+    ordered = sorted(pseudo_queries, key=lambda one: -one.weight)
+    return Explanation(query, document, float(document_score(dots, settings.score)), tuple(ordered))
+
+
+def _spans(tokens: NDArray[np.int64], length: int) -> tuple[Span, ...]:
+    """Join the character spans of tokens that stand side by side; those of a title fall away."""
+    joined: list[Span] = []
+    for start, end in sorted(np.clip(tokens, 0, length).tolist()):
+        if start == end:
+            continue
+        if joined and start - joined[-1].end <= GAP:
+            joined[-1] = Span(joined[-1].start, max(end, joined[-1].end))
+        else:
+            joined.append(Span(start, end))
+    return tuple(joined)

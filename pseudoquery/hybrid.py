@@ -1,0 +1,49 @@
+"""Words and meaning together: BM25 over SQLite's full text, and two ways to fuse two rankings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+Fusion = Literal["rrf", "weighted"]
+FUSIONS: tuple[str, ...] = get_args(Fusion)
+RRF_CONSTANT = 60
+"""The constant of Cormack, Clarke and Buettcher (2009)."""
+
+Scored = Sequence[tuple[int, float]]
+"""(document number, score), best first."""
+
+
+def match_expression(query: str) -> str:
+    """Write a question as an FTS5 expression that matches any of its words; "" if it has none."""
+    words = dict.fromkeys(re.findall(r"\w+", query))
+    return " OR ".join(f'"{word}"' for word in words)
+
+
+def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tuple[int, float]]:
+    """Fuse two rankings; `weight` is the dense one's part in a weighted fusion."""
+    parts = (
+        (_reciprocal_ranks(dense), _reciprocal_ranks(words))
+        if fusion == "rrf"
+        else (_scaled(dense, weight), _scaled(words, 1 - weight))
+    )
+    total: dict[int, float] = {}
+    for part in parts:
+        for document, score in part.items():
+            total[document] = total.get(document, 0.0) + score
+    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _reciprocal_ranks(ranking: Scored) -> Mapping[int, float]:
+    return {
+        document: 1 / (RRF_CONSTANT + rank) for rank, (document, _) in enumerate(ranking, start=1)
+    }
+
+
+def _scaled(ranking: Scored, weight: float) -> Mapping[int, float]:
+    """Stretch scores to 0..1 within the ranking, so that the two kinds can be added."""
+    scores = [score for _, score in ranking]
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    spread = (high - low) or 1.0
+    return {document: weight * (score - low) / spread for document, score in ranking}

@@ -1,0 +1,266 @@
+"""Two-step search: candidates by the largest dot product, exact scores, and a proof.
+
+The score y of a document never exceeds its largest dot product m (Eq. 4-6: y is a weighted mean of
+the dots). So when the first step is exhaustive and the n-th best exact score is at least the
+largest dot that any document left out can have, the n best are proven to be the exact ones. When
+they are not, `exact` asks for one pass over all vectors: it scores every document whose largest dot
+reaches the n-th best score found so far, which is always enough.
+
+Exact scores are computed in double precision, row by row, so that a document's score does not
+depend on the other candidates; ties go to the document that was added first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pseudoquery.candidates import FirstStep, Found
+from pseudoquery.representation import Representation
+from pseudoquery.scores import attention, document_score
+from pseudoquery.view import View
+
+Queries = Sequence[NDArray[np.float32]]
+"""One array (query vectors, dim) for each query."""
+
+SCAN_VECTORS = 16_384
+"""Vectors compared at once while scanning."""
+SCORE_DOCUMENTS = 1024
+"""Documents scored exactly at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The best documents for one query, as indices into the view's documents."""
+
+    documents: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    certified: bool
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How far the first step goes before documents are scored exactly."""
+
+    documents: int = 200
+    """R of the paper's Section 3.3: how many documents are recalled, at least."""
+    vectors: int | None = None
+    """Recall by a number of vectors instead, as the authors' program does; the paper's 1000*k."""
+
+
+def search(
+    view: View,
+    step: FirstStep,
+    queries: Queries,
+    settings: Representation,
+    top: int,
+    *,
+    depth: Depth | None = None,
+    allowed: NDArray[np.bool_] | None = None,
+    exact: bool = False,
+) -> list[Ranking]:
+    """Rank the allowed documents (a mask over the view's; by default the live ones) by score."""
+    allowed = view.live if allowed is None else allowed & view.live
+    rankings = _two_steps(view, step, queries, settings, top, depth or Depth(), allowed)
+    if exact:
+        doubtful = [row for row, ranking in enumerate(rankings) if not ranking.certified]
+        proven = _scan(
+            view,
+            [queries[row] for row in doubtful],
+            settings,
+            top,
+            allowed,
+            [_threshold(rankings[row], top) for row in doubtful],
+        )
+        for row, ranking in zip(doubtful, proven, strict=True):
+            rankings[row] = ranking
+    return rankings
+
+
+def exact_scores(
+    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
+) -> NDArray[np.float64]:
+    """Score documents by all of their vectors (Eq. 4-6, or MaxSim)."""
+    return _score(dots_of(view, query, documents, settings), settings)
+
+
+def dots_of(
+    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
+) -> NDArray[np.float64]:
+    """Return the scaled dot products (documents, query vectors, vectors), padded with -inf.
+
+    Always padded to the widest document of the index: sums must not depend on the candidates.
+    """
+    counts = view.offsets[documents + 1] - view.offsets[documents]
+    vectors = view.vectors_of(documents).astype(np.float64)
+    # Not a matrix product: BLAS rounds a row differently depending on where it stands.
+    products = np.einsum("vd,qd->vq", vectors, query.astype(np.float64), optimize=False)
+    dots = np.full((len(documents), max(view.widest, 1), len(query)), -np.inf)
+    dots[np.arange(dots.shape[1]) < counts[:, None]] = settings.scale * products
+    return dots.transpose(0, 2, 1)
+
+
+def rounding(view: View, query: NDArray[np.float32], settings: Representation) -> float:
+    """Bound the error of a scaled single-precision dot product with any vector of the view.
+
+    A sum of d products, added in any order, is off by at most d units in the last place of the
+    product of the lengths; twice that, plus the tiniest number, leaves room for the rest.
+    """
+    length = float(np.linalg.norm(query.astype(np.float64), axis=1).max(initial=0.0))
+    unit: float = float(np.finfo(np.float32).eps)
+    tiny = float(np.finfo(np.float32).tiny) * query.shape[1]
+    bound = 2 * (query.shape[1] + 2) * unit * length * view.norm + tiny
+    return float(settings.scale * bound)
+
+
+def _two_steps(
+    view: View,
+    step: FirstStep,
+    queries: Queries,
+    settings: Representation,
+    top: int,
+    depth: Depth,
+    allowed: NDArray[np.bool_],
+) -> list[Ranking]:
+    counts = np.diff(view.offsets)
+    available = int((allowed & (counts > 0)).sum())
+    wanted = min(max(depth.documents, top), available)
+    usable = int(counts[allowed].sum())
+    number = min(depth.vectors or 2 * wanted, usable)
+    bits = None if allowed.all() else np.repeat(allowed, counts)
+    rankings: dict[int, Ranking] = {}
+    pending = list(range(len(queries)))
+    while pending:
+        enough = number == usable or depth.vectors is not None
+        found = _first_step(step, [queries[row] for row in pending], number, bits)
+        short = []
+        for row, (dots, positions) in zip(pending, found, strict=True):
+            recalled = _documents_at(view, positions)
+            if len(recalled) < wanted and not enough:
+                # The vectors were of too few documents: ask for more of them.
+                short.append(row)
+                continue
+            documents, scores = _rank(view, queries[row], recalled, settings, top)
+            certified = len(recalled) == available or (
+                step.exhaustive
+                and len(scores) == top
+                and float(scores[-1]) > _ceiling(view, step, queries[row], dots[:, -1], settings)
+            )
+            rankings[row] = Ranking(documents, scores, certified, len(recalled))
+        pending, number = short, min(usable, 2 * number)
+    return [rankings[row] for row in range(len(queries))]
+
+
+def _first_step(
+    step: FirstStep, queries: Queries, number: int, bits: NDArray[np.bool_] | None
+) -> list[Found]:
+    """Run the first step for all vectors of all queries at once."""
+    bounds = np.cumsum([len(query) for query in queries])[:-1]
+    if not number:
+        return [Found(query[:, :0], np.zeros((len(query), 0), np.int64)) for query in queries]
+    found = step.search(np.concatenate(list(queries)), number, bits)
+    dots, positions = np.split(found.dots, bounds), np.split(found.positions, bounds)
+    return [Found(*one) for one in zip(dots, positions, strict=True)]
+
+
+def _documents_at(view: View, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """List the documents that own the vectors at these positions, each once, ascending."""
+    found = positions[positions >= 0]
+    return np.unique(np.searchsorted(view.offsets, found, side="right") - 1)
+
+
+def _ceiling(
+    view: View,
+    step: FirstStep,
+    query: NDArray[np.float32],
+    floors: NDArray[np.float32],
+    settings: Representation,
+) -> float:
+    """Bound the score of any document that the first step left out."""
+    lengths = np.linalg.norm(query.astype(np.float64), axis=1)
+    errors = settings.scale * step.error * lengths + rounding(view, query, settings)
+    return float((settings.scale * floors.astype(np.float64) + errors).sum())
+
+
+def _rank(
+    view: View,
+    query: NDArray[np.float32],
+    documents: NDArray[np.int64],
+    settings: Representation,
+    top: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Score documents exactly; return the best and their scores, ties in order of number."""
+    parts = [
+        exact_scores(view, query, documents[start : start + SCORE_DOCUMENTS], settings)
+        for start in range(0, len(documents), SCORE_DOCUMENTS)
+    ]
+    scores = np.concatenate([np.zeros(0), *parts])
+    order = np.lexsort((documents, -scores))[:top]
+    return documents[order], scores[order]
+
+
+def _threshold(ranking: Ranking, top: int) -> float:
+    """Return a score that the n-th best document surely reaches."""
+    return float(ranking.scores[-1]) if len(ranking.scores) == top else -np.inf
+
+
+def _scan(
+    view: View,
+    queries: Queries,
+    settings: Representation,
+    top: int,
+    allowed: NDArray[np.bool_],
+    thresholds: Sequence[float],
+) -> list[Ranking]:
+    """Compare with every vector once; score each document whose bound reaches the threshold."""
+    if not queries:
+        return []
+    flat = np.concatenate(list(queries))
+    bounds = np.cumsum([0] + [len(query) for query in queries])
+    slack = [len(query) * rounding(view, query, settings) for query in queries]
+    reached: list[list[NDArray[np.int64]]] = [[] for _ in queries]
+    for documents in _blocks(view, allowed):
+        vectors = view.vectors_of(documents)
+        starts = np.cumsum(view.offsets[documents + 1] - view.offsets[documents])
+        starts = np.concatenate([[0], starts[:-1]])
+        largest = settings.scale * np.maximum.reduceat(vectors @ flat.T, starts, axis=0)
+        for row in range(len(queries)):
+            ceilings = largest[:, bounds[row] : bounds[row + 1]].sum(axis=1, dtype=np.float64)
+            reached[row].append(documents[ceilings + slack[row] >= thresholds[row]])
+    nothing = np.zeros(0, dtype=np.int64)
+    rankings = []
+    for row, query in enumerate(queries):
+        candidates = np.concatenate([nothing, *reached[row]])
+        ranked = _rank(view, query, candidates, settings, top)
+        rankings.append(Ranking(*ranked, certified=True, candidates=len(candidates)))
+    return rankings
+
+
+def _blocks(view: View, allowed: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Group the allowed documents that have vectors into blocks of about SCAN_VECTORS vectors."""
+    counts = np.diff(view.offsets)
+    documents = np.flatnonzero(allowed & (counts > 0))
+    if not len(documents):
+        return []
+    block = np.cumsum(counts[documents]) // SCAN_VECTORS
+    return np.split(documents, np.flatnonzero(np.diff(block)) + 1)
+
+
+def _score(dots: NDArray[np.float64], settings: Representation) -> NDArray[np.float64]:
+    scores: NDArray[np.float64] = document_score(torch.from_numpy(dots), settings.score).numpy()
+    return scores
+
+
+def weights_of(
+    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
+) -> list[list[float]]:
+    """Say how much each vector of each document weighs for this query."""
+    dots = dots_of(view, query, documents, settings)
+    weights = attention(torch.from_numpy(dots), settings.score)
+    counts = view.offsets[documents + 1] - view.offsets[documents]
+    return [row[:count] for row, count in zip(weights.tolist(), counts.tolist(), strict=True)]

@@ -1,0 +1,151 @@
+"""Immutable files of vectors: written once, synced, renamed into place, then only mapped.
+
+A segment is a safetensors file with `vectors` (vectors, dim), and for each of its documents, in
+order, its number in the store (`ordinals`) and how many of the vectors are its own (`counts`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from pseudoquery.errors import IndexFolderError
+
+VECTOR_TYPES: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.float16),
+    "float32": np.dtype(np.float32),
+}
+_DTYPES = {"F16": np.float16, "F32": np.float32, "I64": np.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A mapped segment; nothing is read until it is used."""
+
+    vectors: NDArray[Any]
+    ordinals: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What the store remembers of a segment, to find any damage to it."""
+
+    number: int
+    first: int
+    """The smallest document number in it; segments are ordered by this."""
+    documents: int
+    vectors: int
+    bytes: int
+    sha256: str
+    norm: float
+    """The length of its longest vector, which bounds the rounding error of any dot product."""
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    """Name the file of a segment."""
+    return folder / "segments" / f"{number:08d}.safetensors"
+
+
+def write_segment(folder: Path, number: int, segment: Segment) -> SegmentFacts:
+    """Write a segment so that it is either whole and on disk, or not there at all."""
+    content = save(
+        {
+            "vectors": np.ascontiguousarray(segment.vectors),
+            "ordinals": np.ascontiguousarray(segment.ordinals),
+            "counts": np.ascontiguousarray(segment.counts),
+        }
+    )
+    write_durably(segment_path(folder, number), content)
+    norms = np.linalg.norm(segment.vectors.astype(np.float64), axis=1)
+    return SegmentFacts(
+        number=number,
+        first=int(segment.ordinals[0]),
+        documents=len(segment.ordinals),
+        vectors=len(segment.vectors),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        norm=float(norms.max(initial=0.0)),
+    )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file beside its place, sync it, and rename it into place."""
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in this folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def map_segment(folder: Path, facts: SegmentFacts) -> Segment:
+    """Map a segment into memory; its size must be the one that was written."""
+    path = segment_path(folder, facts.number)
+    size = path.stat().st_size
+    if size != facts.bytes:
+        raise damaged(path, f"it has {size} bytes and should have {facts.bytes}")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > size:
+            raise damaged(path, "its header is not readable")
+        try:
+            header = json.loads(file.read(length))
+        except ValueError as error:
+            raise damaged(path, "its header is not readable") from error
+    try:
+        return Segment(
+            _map(path, header["vectors"], 8 + length),
+            np.array(_map(path, header["ordinals"], 8 + length)),
+            np.array(_map(path, header["counts"], 8 + length)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, "its header does not describe its content") from error
+
+
+def damaged(path: Path, how: str) -> IndexFolderError:
+    """Say that a segment is damaged, and what to do."""
+    index = path.parent.parent
+    return IndexFolderError(
+        f"{path} is damaged: {how}; the documents themselves are safe: run "
+        f"`pseudoquery verify {index} --repair` to make their vectors anew."
+    )
+
+
+def checksum(folder: Path, number: int) -> str:
+    """Hash a segment's file."""
+    with segment_path(folder, number).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _map(path: Path, entry: dict[str, Any], start: int) -> NDArray[Any]:
+    dtype = np.dtype(_DTYPES[entry["dtype"]])
+    shape = tuple(entry["shape"])
+    if 0 in shape:
+        return np.zeros(shape, dtype=dtype)
+    return np.memmap(
+        path, dtype=dtype, mode="r", offset=start + entry["data_offsets"][0], shape=shape
+    )

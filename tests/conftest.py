@@ -1,0 +1,77 @@
+"""A tiny random encoder, made on the spot: the tests need no network and no real weights."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from pseudoquery.model import load_model
+from pseudoquery.representation import preset
+
+settings.register_profile("pseudoquery", deadline=None)  # the machine that runs this may be busy
+settings.load_profile("pseudoquery")
+
+TINY_TOKENS = 64
+TINY_DIMENSION = 32
+WORDS = (
+    "the of and to in is was for on that with as by at from it an be this are which or had not "
+    "who what when where why how did does do can will there their his her they we you all one two "
+    "three first last new old big small good bad red green blue black white river city town "
+    "country king queen war peace music song book page water fire earth air sun moon star bird "
+    "cat dog horse tree flower house door window road train ship plane year day night time people "
+    "man woman child school work money food bread wine milk tea apple heart hand eye head body "
+    "death love name word letter number question answer document query search find history science "
+    "art law church army battle north south east west bridge castle garden winter summer spring "
+)
+
+
+@pytest.fixture(scope="session")
+def plain_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a transformers model and a tokenizer; no sentence-transformers file."""
+    folder = tmp_path_factory.mktemp("plain-model")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    characters = string.ascii_lowercase + string.digits + string.punctuation
+    pieces = [*special, *characters, *(f"##{one}" for one in characters), *WORDS.split()]
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("".join(f"{piece}\n" for piece in pieces))
+    tokenizer = BertTokenizer(str(vocabulary), model_max_length=TINY_TOKENS)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=TINY_DIMENSION,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=TINY_TOKENS,
+        initializer_range=0.2,  # large enough for a token's vector to depend on its neighbours
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertModel(config)  # type: ignore[no-untyped-call]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(plain_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A sentence-transformers folder: 2 layers, 32 dimensions, at most 64 tokens."""
+    folder = tmp_path_factory.mktemp("tiny-model")
+    encoder = Transformer(str(plain_model_path), max_seq_length=TINY_TOKENS)
+    pooling = SentencePooling(TINY_DIMENSION, pooling_mode="mean")
+    model = SentenceTransformer(modules=[encoder, pooling], device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_model_path: str) -> MultiVectorEncoder:
+    """The tiny encoder with four pseudo queries a document; shared, so not to be changed."""
+    return load_model(tiny_model_path, preset("recommended", k=4), device="cpu")
