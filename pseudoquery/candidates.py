@@ -7,9 +7,10 @@ are rebuilt when they are missing or stale. This is the only module that imports
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -104,6 +105,8 @@ def build(kind: str, view: View) -> FirstStep:
         "ivf8": f"IVF{clusters},SQ8",
     }[kind]
     index = faiss.index_factory(dimension, recipe, faiss.METRIC_INNER_PRODUCT)
+    if kind.startswith("ivf"):
+        index.cp.min_points_per_centroid = 1  # Faiss would print a warning for a tiny index
     if not index.is_trained:
         index.train(_sample(view))
     step = FirstStep(kind, view.epoch, index)
@@ -139,6 +142,8 @@ class Structures:
                 step = build(kind, view)
                 self._save(step)
             elif step.index.ntotal < view.vector_count:
+                # Another thread may be searching the old one, with a view that ends where it does.
+                step = replace(step, index=faiss.clone_index(step.index))
                 extend(step, view)
                 self._save(step)
             self._steps[kind] = step
@@ -149,14 +154,14 @@ class Structures:
         path, facts = self._paths(kind)
         try:
             known = json.loads(facts.read_text())
-            if path.stat().st_size != known["bytes"]:
-                return None
-            index = faiss.read_index(str(path))
-        except (OSError, ValueError, KeyError, RuntimeError):
+            # Faiss believes what it reads: damage could crash it, or spoil the candidates unseen.
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
+                    return None
+            step = FirstStep(kind, known["epoch"], faiss.read_index(str(path)), known["error"])
+            return step if step.index.ntotal == known["vectors"] else None
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None
-        if index.ntotal != known["vectors"]:
-            return None
-        return FirstStep(kind, known["epoch"], index, known["error"])
 
     def _save(self, step: FirstStep) -> None:
         """Keep what is expensive to build; flat structures are as quickly made as read."""
@@ -168,7 +173,7 @@ class Structures:
             "epoch": step.epoch,
             "vectors": step.index.ntotal,
             "error": step.error,
-            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
         }
         try:
             facts.unlink(missing_ok=True)

@@ -5,7 +5,9 @@ Nothing heavy is imported until a command needs it, so `--help` is instant.
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -210,21 +212,21 @@ def search(
     """Find the documents in FOLDER that best answer QUERY."""
     from pseudoquery.filters import parse_filter
     from pseudoquery.index import SearchSettings
+    from pseudoquery.terminal import show_answer, working
 
     opened = _open(folder)
-    answer = opened.search(
-        query,
-        top,
-        where=parse_filter(conditions),
-        exact=exact,
-        mode=mode,
-        settings=SearchSettings(**settings),
-    )
+    with working("Searching"):
+        answer = opened.search(
+            query,
+            top,
+            where=parse_filter(conditions),
+            exact=exact,
+            mode=mode,
+            settings=SearchSettings(**settings),
+        )
     if as_json:
         _print_json(answer)
         return
-    from pseudoquery.terminal import show_answer
-
     show_answer(opened, answer, mode)
     if len(answer.hits) < top and not conditions:
         click.echo(f"These are all that were found among {_count(len(opened), 'document')}.")
@@ -237,12 +239,13 @@ def search(
 @as_json
 def explain(folder: Path, query: str, id: str, as_json: bool) -> None:  # noqa: A002
     """Show which passages of the document ID answer QUERY."""
-    explanation = _open(folder).explain(query, id)
+    from pseudoquery.terminal import show_explanation, working
+
+    with working("Explaining"):
+        explanation = _open(folder).explain(query, id)
     if as_json:
         _print_json(explanation)
         return
-    from pseudoquery.terminal import show_explanation
-
     show_explanation(explanation)
 
 
@@ -282,12 +285,15 @@ def info(folder: Path, as_json: bool) -> None:
 @as_json
 def verify(folder: Path, repair: bool, as_json: bool) -> None:
     """Check every file, document and vector in FOLDER against its checksum."""
+    from pseudoquery.terminal import working
+
     opened = _open(folder)
-    problems = opened.verify()
     repaired = 0
-    if problems and repair:
-        repaired = opened.repair()
+    with working("Verifying"):
         problems = opened.verify()
+        if problems and repair:
+            repaired = opened.repair()
+            problems = opened.verify()
     if as_json:
         _print_json({"ok": not problems, "problems": problems, "repaired": repaired})
     elif not problems:
@@ -296,7 +302,12 @@ def verify(folder: Path, repair: bool, as_json: bool) -> None:
     if problems:
         shown = "; ".join(problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
-        raise PseudoqueryError(f"{folder} is damaged: {shown}{more}.")
+        advice = (
+            "restore it from a backup, or build it again"
+            if repair
+            else f"`pseudoquery verify {folder} --repair` makes damaged vectors anew"
+        )
+        raise PseudoqueryError(f"{folder} is damaged: {shown}{more}; {advice}.")
 
 
 @cli.command()
@@ -353,6 +364,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command; an error a user can act on is one sentence on stderr and exit code 2."""
     sys.excepthook = _report_bug
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that knows no emoji, or a file name that is not Unicode, is no error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli.main(args=arguments, standalone_mode=False)
     except PseudoqueryError as error:
@@ -430,9 +444,10 @@ def _print_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a record into a dictionary, leaving out what is empty by nature."""
+    """Turn a record into a dictionary."""
     from dataclasses import asdict, is_dataclass
 
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        # JSON has no minus infinity, the score of a document without vectors.
+        return {name: None if one == -math.inf else one for name, one in asdict(value).items()}
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -14,10 +14,11 @@ from rich.text import Text
 from pseudoquery.build import build
 from pseudoquery.corpus import read_documents, read_qrels, read_queries
 from pseudoquery.errors import IndexFolderError
-from pseudoquery.evaluate import evaluate, run_of
+from pseudoquery.evaluate import evaluate
 from pseudoquery.index import Index
 from pseudoquery.records import Answer, Qrel, Query
 from pseudoquery.representation import preset
+from pseudoquery.runs import run_of
 from pseudoquery.terminal import console, errors, progress, show_answer
 
 QUESTIONS = (

@@ -27,8 +27,8 @@ Long = Literal["windows", "truncate"]
 
 OVERLAP = 1 / 8
 """The part of a window that it shares with the next."""
-BATCH_TOKENS = 8192
-"""Padded tokens in one forward pass."""
+BATCH_TOKENS = {"cpu": 2048, "gpu": 65_536}
+"""Padded tokens in one pass: few enough for a CPU's cache, many enough to keep a GPU busy."""
 FOLD_ABOVE = 32_768
 """A text of more tokens is folded: blocks of it are clustered to a few weighted means first, so
 that a book takes no more memory than a chapter."""
@@ -158,7 +158,7 @@ def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> l
     order = sorted(lengths, key=lambda index: -lengths[index])
     model.eval()
     with torch.inference_mode():
-        for batch in _batches(order, lengths):
+        for batch in _batches(order, lengths, model.device):
             features = model.tokenizer.pad(
                 {"input_ids": [windows[index].ids for index in batch]}, return_tensors="pt"
             ).to(model.device)
@@ -174,11 +174,14 @@ def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> l
     return embedded
 
 
-def _batches(order: Iterable[int], lengths: Mapping[int, int]) -> Iterator[list[int]]:
+def _batches(
+    order: Iterable[int], lengths: Mapping[int, int], device: torch.device
+) -> Iterator[list[int]]:
     """Cut indices, sorted by falling length, into batches of about BATCH_TOKENS padded tokens."""
+    limit = BATCH_TOKENS["cpu" if device.type == "cpu" else "gpu"]
     batch: list[int] = []
     for index in order:
-        if batch and lengths[batch[0]] * (len(batch) + 1) > BATCH_TOKENS:
+        if batch and lengths[batch[0]] * (len(batch) + 1) > limit:
             yield batch
             batch = []
         batch.append(index)
@@ -250,7 +253,8 @@ def _pool(
     results = {}
     order = sorted(tokens, key=lambda text: -len(tokens[text].weights))
     with torch.inference_mode():
-        for batch in _batches(order, {text: len(tokens[text].weights) for text in order}):
+        lengths = {text: len(tokens[text].weights) for text in order}
+        for batch in _batches(order, lengths, model.device):
             padded = [
                 torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
                 for parts in zip(*(tokens[text] for text in batch), strict=True)

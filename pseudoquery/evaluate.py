@@ -7,29 +7,64 @@ answering less.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import ir_measures
+import numpy as np
+from scipy import stats
 
-from pseudoquery.records import Answer, Qrel, Query
+from pseudoquery.answers import top_accuracy
+from pseudoquery.errors import QueryError
+from pseudoquery.records import Qrel, Query
+from pseudoquery.runs import Run
 
-Run = Mapping[str, Sequence[tuple[str, float]]]
-"""For each query's id, the ids and scores of its documents, best first."""
+MEASURES = (
+    "RR@10",
+    "RR@100",
+    "nDCG@10",
+    "R@1000",
+    "Success@1",
+    "Success@5",
+    "Success@20",
+    "Success@100",
+)
+"""By their names in ir-measures: MRR is the mean of RR, top-k accuracy that of Success@k."""
+ANSWER_DEPTHS = (1, 5, 20, 100)
 
-DEMO_MEASURES = ("RR@10", "Success@20")
+PerQuery = Mapping[str, Mapping[str, float]]
+"""For each measure, each judged query's value."""
 
 
-def run_of(queries: Sequence[Query], answers: Sequence[Answer]) -> Run:
-    """Make a run of the answers to queries."""
-    return {
-        query.id: [(hit.id, hit.score) for hit in answer.hits]
-        for query, answer in zip(queries, answers, strict=True)
-    }
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs compared query by query."""
+
+    measure: str
+    first: float
+    second: float
+    better: int
+    """Queries for which the first run is better."""
+    worse: int
+    p_value: float
+    """Of the paired, two-sided t-test that the means are equal."""
 
 
 def evaluate(
-    run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = DEMO_MEASURES
+    run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
 ) -> dict[str, float]:
-    """Average each measure, named as in ir-measures, over all judged queries."""
+    """Average each measure over all judged queries."""
+    return means(per_query(run, qrels, measures))
+
+
+def means(values: PerQuery) -> dict[str, float]:
+    """Average each measure over its queries."""
+    return {name: float(np.mean(list(own.values()) or [0.0])) for name, own in values.items()}
+
+
+def per_query(
+    run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
+) -> dict[str, dict[str, float]]:
+    """Compute each measure for each judged query; an unknown measure is an error."""
     judged = [ir_measures.Qrel(*qrel) for qrel in qrels]
     # Ranks decide, not scores: equal scores would otherwise be put into another order.
     ranked = [
@@ -37,6 +72,50 @@ def evaluate(
         for query, ranking in run.items()
         for rank, (document, _) in enumerate(ranking)
     ]
-    parsed = [ir_measures.parse_measure(name) for name in measures]
-    figures = ir_measures.calc_aggregate(parsed, judged, ranked)
-    return {name: float(figures[measure]) for name, measure in zip(measures, parsed, strict=True)}
+    parsed = {_parsed(name): name for name in measures}
+    values = {name: dict.fromkeys((qrel.query_id for qrel in judged), 0.0) for name in measures}
+    for metric in ir_measures.iter_calc(list(parsed), judged, ranked):
+        values[parsed[metric.measure]][metric.query_id] = float(metric.value)
+    return values
+
+
+def answer_accuracy(
+    run: Run, queries: Iterable[Query], texts: Mapping[str, str]
+) -> dict[str, dict[str, float]]:
+    """Top-k accuracy by answer strings, DPR's definition, for the queries that have answers."""
+    answers = {query.id: query.answers for query in queries if query.answers}
+    if not answers:
+        return {}
+    return {f"answer@{top}": top_accuracy(run, texts, answers, top) for top in ANSWER_DEPTHS}
+
+
+def compare(first: PerQuery, second: PerQuery) -> list[Comparison]:
+    """Test, for each measure that both have, whether two runs differ by more than chance."""
+    return [_comparison(name, first[name], second[name]) for name in first if name in second]
+
+
+def _comparison(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
+    if first.keys() != second.keys():
+        raise QueryError(f"the two runs were not judged on the same queries ({name}).")
+    mine = np.array(list(first.values()))
+    yours = np.array([second[query] for query in first])
+    differences = mine - yours
+    # The test divides by the spread of the differences; equal runs have none.
+    p_value = float(stats.ttest_rel(mine, yours).pvalue) if differences.any() else 1.0
+    return Comparison(
+        name,
+        float(mine.mean()),
+        float(yours.mean()),
+        int((differences > 0).sum()),
+        int((differences < 0).sum()),
+        1.0 if np.isnan(p_value) else p_value,
+    )
+
+
+def _parsed(name: str) -> ir_measures.Measure:
+    try:
+        return ir_measures.parse_measure(name)
+    except (ValueError, NameError, KeyError, SyntaxError) as error:
+        raise QueryError(
+            f"there is no measure {name!r}; use ir-measures' names, such as {', '.join(MEASURES)}."
+        ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,31 @@ def explain(
         )
         for number in range(len(encoded.vectors))
     ]
-    ordered = sorted(pseudo_queries, key=lambda one: -one.weight)
-    return Explanation(query, document, float(document_score(dots, settings.score)), tuple(ordered))
+    return Explanation(
+        query,
+        document,
+        float(document_score(dots, settings.score)),
+        tuple(sorted(pseudo_queries, key=lambda one: -one.weight)),
+        _passage(document.text, pseudo_queries),
+    )
+
+
+def _passage(text: str, pseudo_queries: Sequence[PseudoQuery]) -> Span | None:
+    """Find the sentence with the largest average weight."""
+    weights = np.zeros(len(text) + 1)
+    for pseudo_query in pseudo_queries:
+        for span in pseudo_query.spans:
+            weights[span.start + 1 : span.end + 1] = pseudo_query.weight
+    running = np.cumsum(weights)
+    sentences = [
+        Span(*match.span()) for match in re.finditer(r"\S.*?(?:[.!?](?=\s)|$)", text, re.MULTILINE)
+    ]
+    return max(
+        sentences,
+        # A heading of a word or two should not win by its brevity.
+        key=lambda one: (running[one.end] - running[one.start]) / max(one.end - one.start, 40),
+        default=None,
+    )
 
 
 def _spans(tokens: NDArray[np.int64], length: int) -> tuple[Span, ...]:

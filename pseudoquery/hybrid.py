@@ -45,5 +45,7 @@ def _scaled(ranking: Scored, weight: float) -> Mapping[int, float]:
     """Stretch scores to 0..1 within the ranking, so that the two kinds can be added."""
     scores = [score for _, score in ranking]
     low, high = min(scores, default=0.0), max(scores, default=0.0)
-    spread = (high - low) or 1.0
-    return {document: weight * (score - low) / spread for document, score in ranking}
+    if low == high:
+        # An only hit is the best one, not the worst: it must count for more than no hit.
+        return dict.fromkeys((document for document, _ in ranking), weight)
+    return {document: weight * (score - low) / (high - low) for document, score in ranking}

@@ -7,7 +7,8 @@ index.search("What is France's capital?").hits[0].id
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -86,10 +87,16 @@ class Index:
         representation: Representation | None = None,
         long: Literal["windows", "truncate"] = "windows",
         vector_type: Literal["float16", "float32"] = "float16",
+        notes: Mapping[str, str] | None = None,
     ) -> Index:
-        """Make a new, empty index."""
+        """Make a new, empty index; notes are for the store to remember."""
         from pseudoquery.model import fingerprint, representation_of
 
+        if representation is not None and not isinstance(model, str):
+            raise ModelError(
+                "a model that is in memory has its representation already; "
+                "give it to load_model(name, representation) instead."
+            )
         if isinstance(model, str) and Path(model).is_dir():
             model = str(Path(model).resolve())
         loaded = _loaded(model, representation)
@@ -101,7 +108,7 @@ class Index:
             long=long,
             vector_type=vector_type,
         )
-        return cls(Store.create(Path(folder), settings), loaded)
+        return cls(Store.create(Path(folder), settings, notes), loaded)
 
     @classmethod
     def open(cls, folder: str | Path, *, model: str | MultiVectorEncoder | None = None) -> Index:
@@ -136,9 +143,10 @@ class Index:
             )
         loaded = _loaded(name, self.representation if isinstance(name, str) else None)
         if fingerprint(loaded) != self.settings.fingerprint:
+            given = repr(name) if isinstance(name, str) else "the one that was given"
             raise ModelError(
-                f"{self.folder} was made with another model than {self.settings.model or name!r} "
-                "is now; use the original one, or build the index again."
+                f"{self.folder} was made with another model than {given} is now; "
+                "use the original one, or build the index again."
             )
         return loaded
 
@@ -217,6 +225,8 @@ class Index:
         settings: SearchSettings | None = None,
     ) -> list[Answer]:
         """Find the best documents for each question, all encoded and compared together."""
+        if isinstance(queries, str):
+            queries = [queries]
         settings = settings or SearchSettings()
         _check_search(queries, top, mode, settings)
         if not queries:
@@ -258,7 +268,6 @@ class Index:
             vectors = int(counts.sum())
             documents = snapshot.count()
             segments = snapshot.segment_facts()
-        files = [path for path in self.folder.rglob("*") if path.is_file()]
         return {
             "folder": str(self.folder),
             "documents": documents,
@@ -273,7 +282,7 @@ class Index:
                 * (2 if "16" in self.settings.vector_type else 4)
                 / max(documents, 1)
             ),
-            "bytes": sum(path.stat().st_size for path in files),
+            "bytes": sum(map(_size, self.folder.rglob("*"))),
             **asdict(self.settings),
         }
 
@@ -305,20 +314,23 @@ class Index:
         return Structures(self.folder)
 
     def _add_batch(self, writer: Writer, batch: list[Document]) -> Added:
-        documents = {}
         for document in batch:
             check_document(document)
-            documents[document.id] = document
-        known = writer.known(documents)
-        changed = [
-            document
-            for document in documents.values()
-            if document.id not in known or known[document.id][0] != document_checksum(document)
-        ]
-        vectors, cut = self.encode(changed) if changed else ([], 0)
-        writer.add(changed, vectors)
-        updated = sum(document.id in known for document in changed)
-        return Added(len(changed) - updated, updated, len(batch) - len(changed), cut)
+        known = writer.known(document.id for document in batch)
+        checksums = {id_: checksum for id_, (checksum, _) in known.items()}
+        changed: dict[str, Document] = {}
+        updated = unchanged = 0
+        for document in batch:
+            checksum = document_checksum(document)
+            if checksums.get(document.id) == checksum:
+                unchanged += 1
+                continue
+            updated += document.id in checksums
+            checksums[document.id] = checksum
+            changed[document.id] = document
+        vectors, cut = self.encode(list(changed.values())) if changed else ([], 0)
+        writer.add(list(changed.values()), vectors)
+        return Added(len(batch) - updated - unchanged, updated, unchanged, cut)
 
     def _by_vectors(
         self,
@@ -389,6 +401,15 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
+def _size(path: Path) -> int:
+    """Return the size of a file; a writer may have removed it since it was listed."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return 0
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+
+
 def _loaded(
     model: str | MultiVectorEncoder, representation: Representation | None
 ) -> MultiVectorEncoder:
@@ -415,12 +436,15 @@ def _sum(left: Added, right: Added) -> Added:
 
 
 def _distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
-    """Leave out documents whose id is another's; the same one from an earlier run is no other."""
+    """Leave out documents whose id is another's; the same one from an earlier run is no other.
+
+    An earlier run may have named the file by another path: only its name and the line count.
+    """
     places = {id_: place for id_, (_, place) in writer.known(one.id for one in batch).items()}
     kept = []
     for document in batch:
         place = places.setdefault(document.id, document.place)
-        if place == document.place and document.place:
+        if document.place and Path(place).name == Path(document.place).name:
             kept.append(document)
         else:
             on_duplicate(
@@ -475,7 +499,8 @@ def _hit(document: Document, score: float, weights: Sequence[float] = ()) -> Hit
 
 def _fused(dense: Answer, words: Answer, top: int, settings: SearchSettings) -> Answer:
     """Fuse two answers; the dense hits come first among equals, and keep their weights."""
-    hits: dict[str, Hit] = {hit.id: hit for hit in (*words.hits, *dense.hits)}
+    hits: dict[str, Hit] = {hit.id: hit for hit in dense.hits}
+    hits.update((hit.id, hit) for hit in words.hits if hit.id not in hits)
     numbers = {id_: number for number, id_ in enumerate(hits)}
     rankings: list[list[tuple[int, float]]] = [
         [(numbers[hit.id], hit.score) for hit in answer.hits] for answer in (dense, words)

@@ -155,7 +155,7 @@ def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]
     place = next(entry["path"] for entry in entries if entry["type"] == OUR_POOLING)
     config = load_file_path(path, "config_sentence_transformers.json")
     saved = json.loads(Path(config).read_text(encoding="utf-8")) if config else {}
-    return modules, saved.get("prompts", {}), Pooling.load(path, subfolder=place)
+    return _token_level(modules), saved.get("prompts", {}), Pooling.load(path, subfolder=place)
 
 
 def _token_level(modules: list[Any]) -> list[Any]:

@@ -85,3 +85,5 @@ class Explanation:
     document: Document
     score: float
     pseudo_queries: tuple[PseudoQuery, ...]
+    passage: Span | None = None
+    """The sentence whose characters weigh most on average, each as its pseudo query does."""

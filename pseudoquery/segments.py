@@ -65,14 +65,19 @@ def write_segment(folder: Path, number: int, segment: Segment) -> SegmentFacts:
         }
     )
     write_durably(segment_path(folder, number), content)
+    return facts_of(number, segment, len(content), hashlib.sha256(content).hexdigest())
+
+
+def facts_of(number: int, segment: Segment, size: int, sha256: str) -> SegmentFacts:
+    """Collect what the store remembers of a segment whose file has this size and checksum."""
     norms = np.linalg.norm(segment.vectors.astype(np.float64), axis=1)
     return SegmentFacts(
         number=number,
         first=int(segment.ordinals[0]),
         documents=len(segment.ordinals),
         vectors=len(segment.vectors),
-        bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
+        bytes=size,
+        sha256=sha256,
         norm=float(norms.max(initial=0.0)),
     )
 
@@ -124,6 +129,18 @@ def map_segment(folder: Path, facts: SegmentFacts) -> Segment:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, "its header does not describe its content") from error
+
+
+def sound_segment(folder: Path, facts: SegmentFacts) -> Segment:
+    """Map a segment that is to be rewritten: its damage would get a new, valid checksum."""
+    path = segment_path(folder, facts.number)
+    try:
+        segment = map_segment(folder, facts)
+        if checksum(folder, facts.number) != facts.sha256:
+            raise damaged(path, "its content is not what was written")
+    except FileNotFoundError as error:
+        raise damaged(path, "it is missing") from error
+    return segment
 
 
 def damaged(path: Path, how: str) -> IndexFolderError:

@@ -12,6 +12,7 @@ names; the next writer removes it. Readers see one committed state for as long a
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import sqlite3
 import threading
@@ -25,12 +26,19 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from pseudoquery.errors import IndexFolderError
+from pseudoquery.errors import IndexFolderError, QueryError
 from pseudoquery.filters import Where, compile_filter
 from pseudoquery.records import Document
-from pseudoquery.segments import VECTOR_TYPES, Segment, SegmentFacts, map_segment, sync_folder
+from pseudoquery.segments import (
+    VECTOR_TYPES,
+    Segment,
+    SegmentFacts,
+    damaged,
+    map_segment,
+    sync_folder,
+)
 from pseudoquery.view import View, make_view
-from pseudoquery.writer import Writer, read_facts
+from pseudoquery.writer import Writer, document_checksum, read_facts
 
 FORMAT = 1
 UNFINISHED = "index.sqlite.new"
@@ -118,7 +126,10 @@ class Snapshot:
 
     def by_ordinal(self, ordinal: int) -> Stored:
         """Read the document of this number."""
-        return next(self._rows("ordinal = ?", [ordinal]))
+        found = next(self._rows("ordinal = ?", [ordinal]), None)
+        if found is None:
+            raise _lost_document(f"number {ordinal}")
+        return found
 
     def documents(self, where: Where | None = None) -> Iterator[Stored]:
         """Read all documents that satisfy a filter, in the order in which they were added."""
@@ -151,11 +162,21 @@ class Snapshot:
         return str(row[0]) if row else None
 
     def problems(self) -> list[str]:
-        """Let SQLite check its own structure and the full-text index."""
-        found = [
-            row[0] for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"
+        """Let SQLite check its own structure, and every document against its checksum."""
+        rows = self._connection.execute("PRAGMA integrity_check")
+        found = [f"index.sqlite: {row[0]}" for row in rows if row[0] != "ok"]
+        rows = self._connection.execute(
+            "SELECT id, title, text, metadata, checksum FROM documents ORDER BY ordinal"
+        )
+        # What is damaged need not be text any more.
+        self._connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
+        found += [
+            f"document {row[0]!r}: its content is not what was written"
+            for row in rows
+            if not _is_sound(*row)
         ]
-        return [f"index.sqlite: {problem}" for problem in found]
+        self._connection.text_factory = str
+        return found
 
     def _rows(self, clause: str, parameters: Sequence[Any]) -> Iterator[Stored]:
         rows = self._connection.execute(
@@ -164,8 +185,26 @@ class Snapshot:
             parameters,
         )
         for ordinal, id_, title, text, metadata, place, checksum in rows:
-            document = Document(id_, text, title, json.loads(metadata), place)
+            try:
+                document = Document(id_, text, title, json.loads(metadata), place)
+            except ValueError as error:
+                raise _lost_document(repr(id_)) from error
             yield Stored(ordinal, document, checksum)
+
+
+def _lost_document(which: str) -> IndexFolderError:
+    return IndexFolderError(
+        f"the document {which} in index.sqlite is damaged or lost; see what else is with "
+        "`pseudoquery verify`, then restore the index from a backup, or build it again."
+    )
+
+
+def _is_sound(id_: str, title: str, text: str, metadata: str, checksum: bytes) -> bool:
+    try:
+        document = Document(id_, text, title, json.loads(metadata))
+        return document_checksum(document) == checksum
+    except (TypeError, ValueError):
+        return False
 
 
 class Store:
@@ -179,18 +218,24 @@ class Store:
         self._mutex = threading.Lock()
 
     @classmethod
-    def create(cls, folder: Path, settings: Settings) -> Store:
-        """Make a new, empty index in a folder that does not exist or is empty."""
+    def create(
+        cls, folder: Path, settings: Settings, notes: Mapping[str, str] | None = None
+    ) -> Store:
+        """Make a new, empty index in a folder that does not exist or is empty.
+
+        Notes are remembered from the start, as if by `Writer.remember`.
+        """
+        notes = notes or {}
         if settings.vector_type not in VECTOR_TYPES:
             raise IndexFolderError(
                 f"vector_type is {settings.vector_type!r}; choose one of {', '.join(VECTOR_TYPES)}."
             )
-        if (folder / "index.sqlite").exists():
-            raise IndexFolderError(
-                f"{folder} already holds an index; add to it with `pseudoquery add`, "
-                "or choose another folder."
-            )
         with plain_errors(folder):
+            if (folder / "index.sqlite").exists():
+                raise IndexFolderError(
+                    f"{folder} already holds an index; add to it with `pseudoquery add`, "
+                    "or choose another folder."
+                )
             # What a creation that was interrupted leaves behind is no reason to refuse another.
             leftovers = {"segments", "lock", *(UNFINISHED + end for end in ("", "-wal", "-shm"))}
             if folder.is_dir() and {path.name for path in folder.iterdir()} - leftovers:
@@ -203,9 +248,10 @@ class Store:
                 path.unlink()
             with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
                 connection.executescript(SCHEMA)
+                saved = {name: json.dumps(value) for name, value in asdict(settings).items()}
                 connection.executemany(
                     "INSERT INTO settings VALUES (?, ?)",
-                    [(name, json.dumps(value)) for name, value in asdict(settings).items()],
+                    [*saved.items(), ("checksum", _settings_checksum(saved)), *notes.items()],
                 )
             # Only a complete database bears the name that makes a folder an index.
             unfinished.rename(folder / "index.sqlite")
@@ -230,19 +276,20 @@ class Store:
     def snapshot(self) -> Iterator[Snapshot]:
         """See the newest committed state, unchanged until the end of the block."""
         with plain_errors(self.folder), closing(_connect(self.folder, write=False)) as connection:
-            for attempt in range(5):
+            tried = None
+            while True:
                 connection.execute("BEGIN")
+                generation, epoch = _state(connection)
                 try:
-                    view = self._refresh(connection)
+                    view = self._refresh(connection, generation, epoch)
                     break
                 except FileNotFoundError as error:
-                    # A compaction may have replaced a segment since; look again.
+                    # A merge may have replaced a segment since: look again, as long as there is
+                    # something new to see.
                     connection.execute("ROLLBACK")
-                    if attempt == 4:
-                        raise IndexFolderError(
-                            f"{error.filename} is missing; run `pseudoquery verify {self.folder} "
-                            "--repair` to make its vectors anew from the documents."
-                        ) from error
+                    if generation == tried:
+                        raise damaged(Path(error.filename), "it is missing") from error
+                    tried = generation
             yield Snapshot(connection, view)
 
     @contextmanager
@@ -272,8 +319,7 @@ class Store:
             finally:
                 lock.release()
 
-    def _refresh(self, connection: sqlite3.Connection) -> View:
-        generation, epoch = connection.execute("SELECT generation, epoch FROM state").fetchone()
+    def _refresh(self, connection: sqlite3.Connection, generation: int, epoch: int) -> View:
         with self._mutex:
             if self._view is None or self._view.generation != generation:
                 facts = read_facts(connection)
@@ -289,6 +335,11 @@ class Store:
             return self._view
 
 
+def _state(connection: sqlite3.Connection) -> tuple[int, int]:
+    generation, epoch = connection.execute("SELECT generation, epoch FROM state").fetchone()
+    return generation, epoch
+
+
 @contextmanager
 def plain_errors(folder: Path) -> Iterator[None]:
     """Turn what the disk and SQLite can say into one sentence that a user can act on."""
@@ -301,6 +352,9 @@ def plain_errors(folder: Path) -> Iterator[None]:
         ) from error
     except sqlite3.DatabaseError as error:
         raise IndexFolderError(_database_sentence(folder, error)) from error
+    except UnicodeEncodeError as error:
+        # Documents are checked before they come here, so it was asked for; it can't be there.
+        raise QueryError(f"{error.object!r} is not valid Unicode (a lone surrogate).") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise IndexFolderError(_full_disk(folder)) from error
@@ -323,6 +377,8 @@ def _database_sentence(folder: Path, error: sqlite3.DatabaseError) -> str:
             f"{folder / 'index.sqlite'} is damaged ({error}); restore it from a backup, "
             "or build the index again."
         )
+    if "no such table" in str(error):
+        return _no_index(folder)
     return f"{folder / 'index.sqlite'} can't be used ({error})."
 
 
@@ -345,15 +401,21 @@ def _connect(folder: Path, *, write: bool) -> sqlite3.Connection:
             # Each commit reaches the disk before it is acknowledged.
             connection.execute("PRAGMA synchronous = FULL")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
+    except sqlite3.DatabaseError as error:
         connection.close()
-        if write or (folder / "index.sqlite-wal").exists():
+        if write or not isinstance(error, sqlite3.OperationalError) or _has_wal(folder):
             raise
         # A folder that can't be written to can hold no writer: read the file as it is.
         return sqlite3.connect(
             f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
         )
     return connection
+
+
+def _has_wal(folder: Path) -> bool:
+    """Say whether there are commits that only the write-ahead log holds."""
+    log = folder / "index.sqlite-wal"
+    return log.exists() and log.stat().st_size > 0
 
 
 def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:
@@ -364,10 +426,21 @@ def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:
                 f"{folder} was made by a newer version of pseudoquery (its format is {version}, "
                 f"this version reads up to {FORMAT}); upgrade with: pip install -U pseudoquery"
             )
+        if saved["checksum"] != _settings_checksum(saved):
+            raise ValueError("the settings are not what was written")
         values = {field.name: json.loads(saved[field.name]) for field in fields(Settings)}
     except (KeyError, ValueError, TypeError) as error:
-        raise IndexFolderError(
-            f"{folder / 'index.sqlite'} is not an index of pseudoquery, or is damaged; "
-            "restore it from a backup, or build the index again."
-        ) from error
+        raise IndexFolderError(_no_index(folder)) from error
     return Settings(**values)
+
+
+def _settings_checksum(saved: Mapping[str, str]) -> str:
+    content = json.dumps([saved[field.name] for field in fields(Settings)])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _no_index(folder: Path) -> str:
+    return (
+        f"{folder / 'index.sqlite'} is not an index of pseudoquery, or is damaged; "
+        "restore it from a backup, or build the index again."
+    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,10 +17,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from pseudoquery.records import Answer, Explanation, Hit, PseudoQuery
+from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery
 
 if TYPE_CHECKING:
     from pseudoquery.index import Added, Index
@@ -33,9 +33,10 @@ COLOURS = (
     "black on magenta",
     "white on blue",
 )
-BAR = 24
-CONTEXT = 140
-"""Characters shown around the winning passage of a hit."""
+BAR = 20
+CONTEXT = 300
+"""About how many characters of a hit are shown."""
+CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -59,6 +60,11 @@ def progress(batches: Iterable[Added], source: str, total: int | None = None) ->
             yield batch
 
 
+def working(on: str) -> Status:
+    """Show on stderr that something is under way; nothing is shown where nobody watches."""
+    return errors.status(f"{on} …")
+
+
 def line_count(source: str) -> int | None:
     """Count the records of a file that has one a line, to know how far there is to go."""
     path = Path(source)
@@ -73,10 +79,11 @@ def show_answer(index: Index, answer: Answer, mode: str) -> None:
     """Print hits, each with the passage that made it win."""
     for rank, hit in enumerate(answer.hits, start=1):
         heading = Text(f"{rank}. ", style="bold")
-        heading.append(hit.title or hit.id, style="bold")
-        heading.append(f"  {hit.id}  {hit.score:.3f}", style="dim")
+        heading.append((hit.title or hit.id).translate(CONTROLS), style="bold")
+        heading.append(f"  {hit.id.translate(CONTROLS)}  {hit.score:.3f}", style="dim")
         console.print(heading)
-        console.print(_passage(index, answer.query, hit) if mode != "bm25" else _beginning(hit))
+        shown = _beginning(hit) if mode == "bm25" else _passage(index, answer.query, hit)
+        console.print(Padding(shown, (0, 0, 0, 3)))
         console.print()
     console.print(Text(_verdict(answer, mode), style="dim"))
 
@@ -84,23 +91,24 @@ def show_answer(index: Index, answer: Answer, mode: str) -> None:
 def show_explanation(explanation: Explanation) -> None:
     """Print the document in the colours of its pseudo queries, and each one's weight as a bar."""
     document = explanation.document
-    console.print(Text(document.title or document.id, style="bold"))
-    text = Text(document.text)
+    console.print(Text((document.title or document.id).translate(CONTROLS), style="bold"))
+    text = _harmless(document.text)
     for number, pseudo_query in enumerate(explanation.pseudo_queries[: len(COLOURS)]):
         for span in pseudo_query.spans:
             text.stylize(COLOURS[number], span.start, span.end)
     console.print(text)
     console.print()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading, width in (("weight", 6), ("", BAR), ("similarity", 10), ("made of", None)):
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", width=width)
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for heading, width in (("weight", 6), ("", BAR), ("similarity", 10)):
+        table.add_column(heading, width=width)
+    table.add_column("made of", no_wrap=True, overflow="ellipsis", ratio=1)
     for number, pseudo_query in enumerate(explanation.pseudo_queries):
         style = COLOURS[number] if number < len(COLOURS) else "dim"
         table.add_row(
             f"{pseudo_query.weight:.3f}",
-            Text("█" * max(1, math.ceil(pseudo_query.weight * BAR)), style=style.split()[-1]),
+            Text("█" * round(pseudo_query.weight * BAR), style=style.split()[-1]),
             f"{pseudo_query.similarity:.3f}",
-            Text(_words(document.text, pseudo_query), style="" if number < len(COLOURS) else "dim"),
+            Text(_words(document, pseudo_query), style="" if number < len(COLOURS) else "dim"),
         )
     console.print(table)
     console.print(Text(f"score {explanation.score:.4f}", style="dim"))
@@ -115,7 +123,7 @@ def show_facts(facts: Mapping[str, Any]) -> None:
         shown = (
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )
-        table.add_row(Text(name.replace("_", " "), style="dim"), shown)
+        table.add_row(Text(name.replace("_", " "), style="dim"), Text(shown))
     console.print(table)
 
 
@@ -132,39 +140,33 @@ def _verdict(answer: Answer, mode: str) -> str:
 
 
 def _passage(index: Index, query: str, hit: Hit) -> Text:
-    """Show the stretch of text whose tokens weigh most for the query, the winner highlighted."""
-    explanation = index.explain(query, hit.id)
-    if not any(pseudo_query.spans for pseudo_query in explanation.pseudo_queries):
+    """Show the passage that weighs most for the query, highlighted, in its surroundings."""
+    passage = index.explain(query, hit.id).passage
+    if passage is None:
         return _beginning(hit)
-    text = Text(hit.text.replace("\n", " "))
-    for span in explanation.pseudo_queries[0].spans:
-        text.stylize("bold green", span.start, span.end)
-    start, end = _heaviest(explanation)
-    before, after = "…" if start else "", "…" if end < len(hit.text) else ""
-    return Text("   ").append(before).append_text(text[start:end]).append(after)
-
-
-def _heaviest(explanation: Explanation) -> tuple[int, int]:
-    """Find the stretch of text whose characters have the largest weight together."""
-    length = len(explanation.document.text)
-    weights = np.zeros(length + 1)
-    for pseudo_query in explanation.pseudo_queries:
-        for span in pseudo_query.spans:
-            weights[span.start + 1 : span.end + 1] = pseudo_query.weight
-    running = np.cumsum(weights)
-    width = min(2 * CONTEXT, length)
-    start = int(np.argmax(running[width:] - running[: length + 1 - width]))
-    # Begin at a word, a little before.
-    start = explanation.document.text.rfind(" ", 0, start) + 1 if start else 0
-    return start, min(length, start + width)
+    text = _harmless(hit.text.replace("\n", " "))
+    text.stylize("bold green", passage.start, passage.end)
+    around = max(0, CONTEXT - (passage.end - passage.start)) // 2
+    start = hit.text.rfind(" ", 0, max(0, passage.start - around) + 1) + 1
+    end = min(len(hit.text), max(passage.end, start + CONTEXT))
+    before, after = "… " if start else "", "…" if end < len(hit.text) else ""
+    return Text(before).append_text(text[start:end]).append(after)
 
 
 def _beginning(hit: Hit) -> Text:
     text = " ".join(hit.text.split())
-    return Text("   " + text[: 2 * CONTEXT] + ("…" if len(text) > 2 * CONTEXT else ""))
+    return _harmless(text[:CONTEXT] + ("…" if len(text) > CONTEXT else ""))
 
 
-def _words(text: str, pseudo_query: PseudoQuery) -> str:
+def _harmless(text: str) -> Text:
+    """Blank out control characters one by one: they could command the terminal, and the ones that
+    rich drops, such as carriage returns, would shift what is highlighted.
+    """
+    return Text(text.translate(CONTROLS))
+
+
+def _words(document: Document, pseudo_query: PseudoQuery) -> str:
+    text = document.text.translate(CONTROLS)
     if not pseudo_query.spans:
         return "(the document as a whole)"
     longest = sorted(pseudo_query.spans, key=lambda span: span.start - span.end)[:6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +11,15 @@ from numpy.typing import NDArray
 
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
-from pseudoquery.segments import VECTOR_TYPES, Segment, SegmentFacts, checksum, map_segment
+from pseudoquery.segments import (
+    VECTOR_TYPES,
+    Segment,
+    SegmentFacts,
+    facts_of,
+    map_segment,
+    sound_segment,
+)
 from pseudoquery.store import Snapshot, Store
-from pseudoquery.writer import document_checksum
 
 Encode = Callable[[Sequence[Document]], tuple[list[NDArray[np.float32]], int]]
 
@@ -23,14 +30,10 @@ def problems(store: Store) -> list[str]:
         fulltext = writer.check_fulltext()
         # Under the writer's lock nothing changes, so files and rows can be compared in peace.
         with store.bare_snapshot() as snapshot:
-            found = snapshot.problems()
-            found += [
-                f"segment {facts.number}: {how}"
-                for facts in snapshot.segment_facts()
-                if (how := _segment_problem(store, facts))
-            ]
-            found += _document_problems(snapshot)
-            found += _agreement_problems(store, snapshot)
+            try:
+                found = _problems(store, snapshot)
+            except sqlite3.DatabaseError as error:
+                found = [f"index.sqlite: {error}"]
     if not fulltext:
         found.append("the full-text index does not agree with the documents")
     return found
@@ -70,37 +73,34 @@ def _segment(
     )
 
 
+def _problems(store: Store, snapshot: Snapshot) -> list[str]:
+    found = snapshot.problems()
+    broken = [
+        f"segment {facts.number}: {how}"
+        for facts in snapshot.segment_facts()
+        if (how := _segment_problem(store, facts))
+    ]
+    # What a broken segment held can't be compared with the documents.
+    return found + (broken or _agreement_problems(store, snapshot))
+
+
 def _segment_problem(store: Store, facts: SegmentFacts) -> str:
     try:
-        segment = map_segment(store.folder, facts)
-        if checksum(store.folder, facts.number) != facts.sha256:
-            return "its content is not what was written (the checksum differs)"
-    except FileNotFoundError:
-        return "its file is missing"
+        segment = sound_segment(store.folder, facts)
     except OSError as error:
         return f"its file can't be read ({error})"
     except IndexFolderError as error:
-        return str(error)
+        return str(error).partition(";")[0]
     if int(segment.counts.sum()) != len(segment.vectors):
         return "its counts do not add up to its vectors"
+    if facts_of(facts.number, segment, facts.bytes, facts.sha256) != facts:
+        return "what index.sqlite says of it is not what it holds"
     return ""
-
-
-def _document_problems(snapshot: Snapshot) -> list[str]:
-    return [
-        f"document {stored.document.id!r}: its content is not what was written"
-        for stored in snapshot.documents()
-        if stored.checksum != document_checksum(stored.document)
-    ]
 
 
 def _agreement_problems(store: Store, snapshot: Snapshot) -> list[str]:
     """Every document has its place in exactly one segment, and every place is of a document."""
-    places = []
-    for facts in snapshot.segment_facts():
-        if _segment_problem(store, facts):
-            return []  # reported already; what it held can't be compared
-        places.append(map_segment(store.folder, facts).ordinals)
+    places = [map_segment(store.folder, facts).ordinals for facts in snapshot.segment_facts()]
     held = np.concatenate([np.zeros(0, np.int64), *places])
     expected = np.union1d(snapshot.matching(None), snapshot.deleted())
     if len(np.unique(held)) != len(held) or (np.diff(held) <= 0).any():

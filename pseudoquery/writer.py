@@ -19,13 +19,15 @@ from pseudoquery.records import Document
 from pseudoquery.segments import (
     Segment,
     SegmentFacts,
-    map_segment,
     segment_path,
+    sound_segment,
     write_segment,
 )
 
 MERGE_RUN = 8
-"""This many neighbouring segments of like size are merged into one."""
+"""At least this many neighbouring segments are merged into one."""
+MERGE_GROWTH = 2
+"""A merge makes a segment that is at least this many times as large as any that went into it."""
 SEGMENT_BYTES = 64 << 20
 """Segments are not merged beyond about this size."""
 
@@ -65,7 +67,8 @@ class Writer:
         ordinals = np.arange(first, first + len(documents), dtype=np.int64)
         counts = np.array([len(own) for own in vectors], dtype=np.int64)
         own = [own.reshape(-1, self._dimension) for own in vectors]
-        values = np.concatenate(own).astype(self._dtype)
+        with np.errstate(over="ignore"):  # checked right below
+            values = np.concatenate(own).astype(self._dtype)
         if not np.isfinite(values).all():
             raise IndexFolderError(
                 f"a vector does not fit into {self._dtype} (it is infinite or not a number); "
@@ -110,7 +113,7 @@ class Writer:
         number = self._next("segments")
         written: list[SegmentFacts] = []
         for run in _runs(facts):
-            merged = _without(_joined([map_segment(self._folder, one) for one in run]), dead)
+            merged = _without(_joined([sound_segment(self._folder, one) for one in run]), dead)
             if len(merged.ordinals):
                 written.append(write_segment(self._folder, number + len(written), merged))
         with self._transaction():
@@ -119,7 +122,8 @@ class Writer:
             self._connection.execute("UPDATE state SET epoch = epoch + 1")
         self._remove_orphans()
         self._connection.execute("INSERT INTO fulltext(fulltext) VALUES ('optimize')")
-        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        # It frees a page at each step, and `execute` takes only one.
+        self._connection.executescript("PRAGMA incremental_vacuum")
 
     def replace_segment(self, old: SegmentFacts, end: int | None, segment: Segment) -> None:
         """Replace a segment by new vectors of the living documents from its first up to `end`."""
@@ -151,12 +155,12 @@ class Writer:
         return True
 
     def _merge_small(self) -> None:
-        """Merge the newest segments when many are of like size, so that their number stays small.
+        """Merge the newest segments when they are many, so that their number stays small.
 
         Vectors of deleted documents are kept, so every vector keeps its place among all.
         """
         while run := _mergeable(read_facts(self._connection)):
-            merged = _joined([map_segment(self._folder, facts) for facts in run])
+            merged = _joined([sound_segment(self._folder, facts) for facts in run])
             written = write_segment(self._folder, self._next("segments"), merged)
             with self._transaction():
                 self._replace_segments(run, [written])
@@ -237,17 +241,19 @@ def _row(document: Document) -> tuple[str, str, str, str, str, bytes]:
 
 
 def _mergeable(facts: Sequence[SegmentFacts]) -> list[SegmentFacts]:
-    """Find the newest run of segments of like size (within a factor of 8) that should be one."""
-    if len(facts) < MERGE_RUN:
-        return []
-    tier = [max(one.bytes, 1).bit_length() // 3 for one in facts]
-    run = [
-        one
-        for one, size in zip(facts[-MERGE_RUN:], tier[-MERGE_RUN:], strict=True)
-        if size == tier[-1]
-    ]
-    small = sum(one.bytes for one in run) <= SEGMENT_BYTES
-    return run if len(run) == MERGE_RUN and small else []
+    """Find the newest segments that should be one: many, none of them much of the whole.
+
+    A merge makes each of its segments MERGE_GROWTH times as large at least, so a vector is
+    rewritten a logarithmic number of times, whatever the sizes of the batches that come.
+    """
+    largest = total = 0
+    for number, one in enumerate(reversed(facts), start=1):
+        largest, total = max(largest, one.bytes), total + one.bytes
+        if total > SEGMENT_BYTES:
+            break
+        if number >= MERGE_RUN and MERGE_GROWTH * largest <= total:
+            return list(facts[-number:])
+    return []
 
 
 def _runs(facts: Sequence[SegmentFacts]) -> Iterator[list[SegmentFacts]]:

@@ -18,6 +18,7 @@ from pseudoquery.representation import preset
 
 settings.register_profile("pseudoquery", deadline=None)  # the machine that runs this may be busy
 settings.load_profile("pseudoquery")
+torch.set_num_threads(1)  # tensors this small only lose by being shared out
 
 TINY_TOKENS = 64
 TINY_DIMENSION = 32

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,7 @@ from pseudoquery.model import load_model
 from pseudoquery.representation import Representation, preset
 
 LIMIT = 64
-WORDS = "the king of city found an old book in water and who was it that had seen green fire".split(
-    " "
-)
+WORDS = "the king of city that was old book in water and who had not green fire bird moon an it"
 SHORT = [
     "the king of the city",
     "who found the old book?",
@@ -43,7 +42,7 @@ STRANGE = {
 
 
 def words(n: int, seed: int = 0) -> str:
-    return " ".join(random.Random(seed).choices(WORDS, k=n))
+    return " ".join(random.Random(seed).choices(WORDS.split(), k=n))
 
 
 def one(
@@ -112,15 +111,15 @@ def test_unknown_words_are_text(tiny_model: MultiVectorEncoder) -> None:
 # A text's result is its own
 
 
-@settings(max_examples=25)
-@given(order=st.permutations(range(8)), batch_tokens=st.sampled_from([1, 70, 200, 8192]))
+@settings(max_examples=12)
+@given(order=st.permutations(range(8)), batch_tokens=st.sampled_from([1, 70, 200, 4096]))
 def test_batches_and_order_change_nothing(
     tiny_model: MultiVectorEncoder, order: list[int], batch_tokens: int
 ) -> None:
     texts = [*SHORT, "", words(100), words(200, seed=1)]
     alone = [one(tiny_model, text) for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "BATCH_TOKENS", batch_tokens)
+        patch.setitem(encoding.BATCH_TOKENS, "cpu", batch_tokens)
         together = encode_texts(tiny_model, [texts[i] for i in order], "document")
     for place, index in enumerate(order):
         np.testing.assert_allclose(together[place].vectors, alone[index].vectors, atol=1e-5)
@@ -176,7 +175,7 @@ def test_windows_overlap_and_tokens_come_from_the_one_further_from_the_edge(
     overlap = int(LIMIT * encoding.OVERLAP)
     assert overlap == 8
     assert len(windows) == 3
-    for before, after in zip(windows, windows[1:], strict=False):
+    for before, after in pairwise(windows):
         assert before.ids[-1 - overlap : -1] == after.ids[1 : 1 + overlap]
         assert before.kept[-1 - overlap : -1].tolist() == [True] * 4 + [False] * 4
         assert after.kept[1 : 1 + overlap].tolist() == [False] * 4 + [True] * 4
