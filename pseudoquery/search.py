@@ -27,10 +27,8 @@ from pseudoquery.view import View
 Queries = Sequence[NDArray[np.float32]]
 """One array (query vectors, dim) for each query."""
 
-SCAN_VECTORS = 16_384
-"""Vectors compared at once while scanning."""
-SCORE_DOCUMENTS = 1024
-"""Documents scored exactly at once."""
+BLOCK_VECTORS = 16_384
+"""Vectors scanned or scored exactly at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +83,34 @@ def search(
 def exact_scores(
     view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
 ) -> NDArray[np.float64]:
-    """Score documents by all of their vectors (Eq. 4-6, or MaxSim)."""
-    return _score(dots_of(view, query, documents, settings), settings)
+    """Score documents by all of their vectors (Eq. 4-6, or MaxSim).
+
+    A document is padded to the next power of two, so that the order of its sums, and its score to
+    the last bit, depends on no other document, and a very long one does not widen all.
+    """
+    widths = 2 ** np.ceil(np.log2(np.maximum(_counts(view, documents), 1))).astype(np.int64)
+    scores = np.empty(len(documents))
+    for width in np.unique(widths):
+        mine = widths == width
+        dots = torch.from_numpy(dots_of(view, query, documents[mine], settings, int(width)))
+        scores[mine] = document_score(dots, settings.score).numpy()
+    return scores
 
 
 def dots_of(
-    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
+    view: View,
+    query: NDArray[np.float32],
+    documents: NDArray[np.int64],
+    settings: Representation,
+    width: int,
 ) -> NDArray[np.float64]:
-    """Return the scaled dot products (documents, query vectors, vectors), padded with -inf.
-
-    Always padded to the widest document of the index: sums must not depend on the candidates.
-    """
-    counts = view.offsets[documents + 1] - view.offsets[documents]
+    """Return the scaled dot products (documents, query vectors, width), padded with -inf."""
+    counts = _counts(view, documents)
     vectors = view.vectors_of(documents).astype(np.float64)
     # Not a matrix product: BLAS rounds a row differently depending on where it stands.
     products = np.einsum("vd,qd->vq", vectors, query.astype(np.float64), optimize=False)
-    dots = np.full((len(documents), max(view.widest, 1), len(query)), -np.inf)
-    dots[np.arange(dots.shape[1]) < counts[:, None]] = settings.scale * products
+    dots = np.full((len(documents), width, len(query)), -np.inf)
+    dots[np.arange(width) < counts[:, None]] = settings.scale * products
     return dots.transpose(0, 2, 1)
 
 
@@ -195,10 +204,7 @@ def _rank(
     top: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Score documents exactly; return the best and their scores, ties in order of number."""
-    parts = [
-        exact_scores(view, query, documents[start : start + SCORE_DOCUMENTS], settings)
-        for start in range(0, len(documents), SCORE_DOCUMENTS)
-    ]
+    parts = [exact_scores(view, query, block, settings) for block in _blocks(view, documents)]
     scores = np.concatenate([np.zeros(0), *parts])
     order = np.lexsort((documents, -scores))[:top]
     return documents[order], scores[order]
@@ -224,10 +230,9 @@ def _scan(
     bounds = np.cumsum([0] + [len(query) for query in queries])
     slack = [len(query) * rounding(view, query, settings) for query in queries]
     reached: list[list[NDArray[np.int64]]] = [[] for _ in queries]
-    for documents in _blocks(view, allowed):
+    for documents in _blocks(view, np.flatnonzero(allowed & (np.diff(view.offsets) > 0))):
         vectors = view.vectors_of(documents)
-        starts = np.cumsum(view.offsets[documents + 1] - view.offsets[documents])
-        starts = np.concatenate([[0], starts[:-1]])
+        starts = np.concatenate([[0], np.cumsum(_counts(view, documents))[:-1]])
         largest = settings.scale * np.maximum.reduceat(vectors @ flat.T, starts, axis=0)
         for row in range(len(queries)):
             ceilings = largest[:, bounds[row] : bounds[row + 1]].sum(axis=1, dtype=np.float64)
@@ -241,26 +246,25 @@ def _scan(
     return rankings
 
 
-def _blocks(view: View, allowed: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Group the allowed documents that have vectors into blocks of about SCAN_VECTORS vectors."""
-    counts = np.diff(view.offsets)
-    documents = np.flatnonzero(allowed & (counts > 0))
+def _blocks(view: View, documents: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Group documents, in order, into blocks of about BLOCK_VECTORS vectors."""
     if not len(documents):
         return []
-    block = np.cumsum(counts[documents]) // SCAN_VECTORS
+    block = np.cumsum(_counts(view, documents)) // BLOCK_VECTORS
     return np.split(documents, np.flatnonzero(np.diff(block)) + 1)
 
 
-def _score(dots: NDArray[np.float64], settings: Representation) -> NDArray[np.float64]:
-    scores: NDArray[np.float64] = document_score(torch.from_numpy(dots), settings.score).numpy()
-    return scores
+def _counts(view: View, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Say how many vectors each of these documents has."""
+    return view.offsets[documents + 1] - view.offsets[documents]
 
 
 def weights_of(
     view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
 ) -> list[list[float]]:
     """Say how much each vector of each document weighs for this query."""
-    dots = dots_of(view, query, documents, settings)
-    weights = attention(torch.from_numpy(dots), settings.score)
-    counts = view.offsets[documents + 1] - view.offsets[documents]
-    return [row[:count] for row, count in zip(weights.tolist(), counts.tolist(), strict=True)]
+    weights: list[list[float]] = []
+    for document, count in zip(documents, _counts(view, documents).tolist(), strict=True):
+        dots = dots_of(view, query, np.array([document]), settings, max(count, 1))
+        weights.append(attention(torch.from_numpy(dots), settings.score)[0, :count].tolist())
+    return weights

@@ -175,7 +175,7 @@ def test_fingerprint_is_that_of_what_makes_the_vectors(tiny_model_path: str) -> 
 
     seen = {fingerprint(fresh())}
     assert fingerprint(fresh()) in seen
-    for representation in (preset("recommended", k=8), preset("recommended", scale=10.0)):
+    for representation in (preset("recommended", k=8), preset("recommended", scale=7.0)):
         seen.add(fingerprint(load_model(tiny_model_path, representation)))
     assert len(seen) == 3
 

@@ -98,7 +98,12 @@ def test_presets_say_what_they_are_named_after() -> None:
     )
     assert (paper.scale, paper.normalise, paper.score) == (1.0, False, "softmax")
     assert (released.seeding, released.append, released.iterations) == ("released", "cls", 20)
-    assert preset("recommended") == Representation()
+    recommended = preset("recommended")
+    assert (recommended.documents, recommended.query, recommended.k) == (
+        "pseudo-queries",
+        "mean",
+        16,
+    )
     assert preset("single-vector").documents == "mean"
     late = preset("late-interaction")
     assert (late.documents, late.query, late.score) == ("tokens", "tokens", "max")

@@ -17,8 +17,7 @@ from pseudoquery.candidates import STRUCTURES, FirstStep, build
 from pseudoquery.representation import Representation, Score
 from pseudoquery.scores import window
 from pseudoquery.search import (
-    SCAN_VECTORS,
-    SCORE_DOCUMENTS,
+    BLOCK_VECTORS,
     Depth,
     Ranking,
     dots_of,
@@ -113,8 +112,8 @@ def vectors(
 ) -> NDArray[Any]:
     """Draw vectors; coarse ones have many dot products in common."""
     if coarse:
-        return generator.integers(-2, 3, size=(count, dimension)) / 2
-    return generator.normal(size=(count, dimension)) / dimension**0.5
+        return np.asarray(generator.integers(-2, 3, size=(count, dimension)) / 2)
+    return np.asarray(generator.normal(size=(count, dimension)) / dimension**0.5)
 
 
 def slow_score(
@@ -240,6 +239,15 @@ def test_a_score_does_not_depend_on_the_other_candidates(case: Case, data: st.Da
         assert alone.tolist() == [scores[one]]
 
 
+def test_one_very_long_document_does_not_widen_the_others() -> None:
+    documents = [np.ones((1, 2))] * 2000 + [np.ones((200_000, 2))]
+    view = view_of(documents, dimension=2)
+    query = np.ones((64, 2), dtype=np.float32)
+    # Padded alike, this would take 200 GB.
+    scores = exact_scores(view, query, np.arange(2000), Representation(scale=1.0))
+    np.testing.assert_allclose(scores, 128.0)
+
+
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("dimension", [384, 129, 7])
 @pytest.mark.parametrize("asked", [1, 5])
@@ -265,12 +273,9 @@ def test_a_score_does_not_depend_on_padding(case: Case, width: int) -> None:
     )
     every = np.arange(len(case.documents))
     for query in case.queries:
-        # A longer sum is added in another order: it may differ in its last bits, but no more.
-        np.testing.assert_allclose(
+        np.testing.assert_array_equal(
             exact_scores(wide, query, every, case.settings),
             exact_scores(case.view, query, every, case.settings),
-            rtol=1e-13,
-            atol=precision(case, query),
         )
 
 
@@ -294,7 +299,7 @@ def test_weights_are_those_of_the_score(case: Case) -> None:
             assert not own or sum(own) == pytest.approx(1.0)
         if len(query) > 1 or case.settings.score == "max":
             continue
-        dots = dots_of(case.view, query, every, case.settings)[:, 0]
+        dots = dots_of(case.view, query, every, case.settings, max(case.view.widest, 1))[:, 0]
         scores = exact_scores(case.view, query, every, case.settings)
         for own, row, score in zip(weights, dots, scores, strict=True):
             assert not own or np.dot(own, row[: len(own)]) == pytest.approx(
@@ -313,7 +318,7 @@ def same(first: Sequence[Ranking], second: Sequence[Ranking]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=50)
+@settings(max_examples=600)
 @given(case=cases(), exact=st.booleans())
 def test_queries_together_equal_queries_alone(kind: str, case: Case, exact: bool) -> None:
     step = structure(kind, case.view)
@@ -332,13 +337,9 @@ def test_queries_together_equal_queries_alone(kind: str, case: Case, exact: bool
         for query in case.queries
     ]
     for one, other in zip(together, alone, strict=True):
-        # Faiss multiplies a batch in another way, so that candidates as good as equal may change
-        # places; what is proven may not.
-        if one.certified and other.certified:
-            assert one.documents.tolist() == other.documents.tolist()
-            assert one.scores.tolist() == other.scores.tolist()
-        else:
-            assert one.candidates == other.candidates or case.depth.vectors is None
+        assert one.documents.tolist() == other.documents.tolist()
+        assert one.scores.tolist() == other.scores.tolist()
+        assert one.certified == other.certified
 
 
 def test_a_large_batch_equals_queries_alone() -> None:
@@ -389,8 +390,8 @@ def test_added_and_deleted_documents_leave_no_trace(
     generator = np.random.default_rng(seed)
     length = case.view.norm or 1.0
     extra = [
-        length * vectors(generator, generator.integers(1, 9), dimension, coarse=False)
-        for _ in range(count)
+        length * vectors(generator, 1 + number % 9, dimension, coarse=False)
+        for number in range(count)
     ]
     size = len(case.documents)
     dead = [*np.flatnonzero(~case.view.live).tolist(), *range(size, size + count)]
@@ -407,11 +408,8 @@ def test_added_and_deleted_documents_leave_no_trace(
     after = changed.search(build(kind, view), exact=True)
     for query, one, other in zip(case.queries, before, after, strict=True):
         assert_exact(changed, query, other)
-        room = precision(case, query)
-        np.testing.assert_allclose(other.scores, one.scores, rtol=1e-12, atol=room)
-        if view.widest == case.view.widest:
-            assert other.documents.tolist() == one.documents.tolist()
-            assert other.scores.tolist() == one.scores.tolist()
+        assert other.documents.tolist() == one.documents.tolist()
+        assert other.scores.tolist() == one.scores.tolist()
 
 
 def unit(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -521,18 +519,18 @@ def test_rounding_bounds_the_error_of_single_precision(
     generator = np.random.default_rng(seed)
     sizes = 10.0 ** generator.uniform(-spread, 0, size=(12, dimension))
     values = generator.normal(size=(12, dimension)) * sizes
-    query = generator.normal(size=(1, dimension))
+    raw = generator.normal(size=(1, dimension))
     if cancel and dimension > 1:  # each product is undone by another, but for a little
         half = dimension // 2
         values[:, half : 2 * half] = -values[:, :half] * (1 + 1e-6)
-        query[:, half : 2 * half] = query[:, :half]
-    values, query = (length * values).astype(np.float32), query.astype(np.float32)
-    view = view_of([values], dimension=dimension)
+        raw[:, half : 2 * half] = raw[:, :half]
+    single, query = (length * values).astype(np.float32), raw.astype(np.float32)
+    view = view_of([single], dimension=dimension)
     truth = [
-        math.fsum((row * query[0].astype(np.float64)).tolist()) for row in values.astype(float)
+        math.fsum((row * query[0].astype(np.float64)).tolist()) for row in single.astype(float)
     ]
     bound = rounding(view, query, Representation(scale=1.0))
-    errors = np.abs(products(kind, values, query).astype(np.float64) - truth)
+    errors = np.abs(products(kind, single, query).astype(np.float64) - truth)
     assert errors.max() <= bound
     assert rounding(view, query, Representation(scale=3.0)) == pytest.approx(3 * bound)
 
@@ -613,10 +611,9 @@ def test_many_vectors_of_few_documents_do_not_starve_the_others() -> None:
 def test_a_scan_and_the_scoring_go_on_over_many_blocks() -> None:
     generator = np.random.default_rng(0)
     counts = generator.integers(0, 20, size=2500)
-    counts[7] = SCAN_VECTORS + 5  # larger than a block
+    counts[7] = BLOCK_VECTORS + 5  # larger than a block
     documents = [generator.normal(size=(count, 2)) for count in counts]
-    assert counts.sum() > 2 * SCAN_VECTORS
-    assert (counts > 0).sum() > 2 * SCORE_DOCUMENTS
+    assert counts.sum() > 2 * BLOCK_VECTORS
     view = view_of(documents, dimension=2, borders=[900], dead=[3, 4])
     query = generator.normal(size=(2, 2)).astype(np.float32)
     ours = Representation(scale=0.1)
