@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import regex
 
@@ -42,5 +43,6 @@ def top_accuracy(
     }
 
 
+@lru_cache(maxsize=65_536)
 def _joined(text: str) -> str:
     return "\0" + "".join(f"{word}\0" for word in words(text))

@@ -30,7 +30,8 @@ def build(
     documents = read_documents(source, on_bad=on_bad)
     # A source that can't be read should leave no folder behind, so its first document comes first.
     beginning = list(islice(documents, 1))
-    index = index or Index.create(folder, notes=asked, **settings)
+    if index is None:
+        index = Index.create(folder, notes=asked, **settings)
     yield from index.add_in_batches(chain(beginning, documents), on_duplicate=on_bad or _refuse)
     with index.store.writer() as writer:
         for name in asked:

@@ -27,7 +27,9 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-folder_argument = click.argument("folder", type=click.Path(path_type=Path))
+# That a folder can't be read is for the store to say, which knows what to do.
+folder_type = click.Path(path_type=Path, readable=False)
+folder_argument = click.argument("folder", type=folder_type)
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(["stop", "skip"]),
@@ -60,7 +62,7 @@ def cli() -> None:
 @click.option(
     "--out",
     "folder",
-    type=click.Path(path_type=Path),
+    type=folder_type,
     required=True,
     help="The folder to make the index in.",
 )
@@ -328,7 +330,7 @@ def compact(folder: Path, as_json: bool) -> None:
 @cli.command()
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=folder_type,
     default=Path("demo-index"),
     show_default=True,
     help="Where to make the demo's index.",
@@ -378,9 +380,6 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted; everything acknowledged so far is safe.", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output, such as `head`, has gone; that is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         click.echo(f"Error: {error.filename or 'the system'}: {error.strerror}.", err=True)
         sys.exit(BAD_INPUT)

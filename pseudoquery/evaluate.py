@@ -72,11 +72,14 @@ def per_query(
         for query, ranking in run.items()
         for rank, (document, _) in enumerate(ranking)
     ]
-    parsed = {_parsed(name): name for name in measures}
-    values = {name: dict.fromkeys((qrel.query_id for qrel in judged), 0.0) for name in measures}
-    for metric in ir_measures.iter_calc(list(parsed), judged, ranked):
-        values[parsed[metric.measure]][metric.query_id] = float(metric.value)
-    return values
+    parsed = {name: _parsed(name) for name in measures}
+    # By measure, not by name: one measure may be asked for by two names, such as RR and MRR.
+    values = {
+        one: dict.fromkeys((qrel.query_id for qrel in judged), 0.0) for one in parsed.values()
+    }
+    for metric in ir_measures.iter_calc(list(values), judged, ranked):
+        values[metric.measure][metric.query_id] = float(metric.value)
+    return {name: dict(values[measure]) for name, measure in parsed.items()}
 
 
 def answer_accuracy(
@@ -100,22 +103,26 @@ def _comparison(name: str, first: Mapping[str, float], second: Mapping[str, floa
     mine = np.array(list(first.values()))
     yours = np.array([second[query] for query in first])
     differences = mine - yours
-    # The test divides by the spread of the differences; equal runs have none.
-    p_value = float(stats.ttest_rel(mine, yours).pvalue) if differences.any() else 1.0
+    # The test divides by the spread of the differences; equal runs and single queries have none.
+    spread = differences.any() and len(differences) > 1
+    p_value = float(stats.ttest_rel(mine, yours).pvalue) if spread else 1.0
+    averages = means({"first": first, "second": second})
     return Comparison(
         name,
-        float(mine.mean()),
-        float(yours.mean()),
+        averages["first"],
+        averages["second"],
         int((differences > 0).sum()),
         int((differences < 0).sum()),
-        1.0 if np.isnan(p_value) else p_value,
+        p_value,
     )
 
 
 def _parsed(name: str) -> ir_measures.Measure:
     try:
-        return ir_measures.parse_measure(name)
-    except (ValueError, NameError, KeyError, SyntaxError) as error:
+        measure = ir_measures.parse_measure(name)
+        measure.validate_params()  # type: ignore[no-untyped-call]
+        return measure
+    except (ValueError, NameError, KeyError, SyntaxError, AssertionError) as error:
         raise QueryError(
             f"there is no measure {name!r}; use ir-measures' names, such as {', '.join(MEASURES)}."
         ) from error

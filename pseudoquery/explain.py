@@ -37,7 +37,7 @@ def explain(
         PseudoQuery(
             weight=weights[number],
             similarity=similarities[number],
-            spans=_spans(encoded.spans[encoded.owners == number] - start, len(document.text)),
+            spans=_spans(encoded.spans[encoded.owners == number] - start, document.text),
         )
         for number in range(len(encoded.vectors))
     ]
@@ -68,13 +68,15 @@ def _passage(text: str, pseudo_queries: Sequence[PseudoQuery]) -> Span | None:
     )
 
 
-def _spans(tokens: NDArray[np.int64], length: int) -> tuple[Span, ...]:
+def _spans(tokens: NDArray[np.int64], text: str) -> tuple[Span, ...]:
     """Join the character spans of tokens that stand side by side; those of a title fall away."""
     joined: list[Span] = []
-    for start, end in sorted(np.clip(tokens, 0, length).tolist()):
+    for start, end in sorted(np.clip(tokens, 0, len(text)).tolist()):
         if start == end:
             continue
-        if joined and start - joined[-1].end <= GAP:
+        between = text[joined[-1].end : start] if joined else ""
+        # What stands between may be a token of another pseudo query, even if it is one letter.
+        if joined and len(between) <= GAP and not between.strip():
             joined[-1] = Span(joined[-1].start, max(end, joined[-1].end))
         else:
             joined.append(Span(start, end))

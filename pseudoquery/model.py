@@ -78,9 +78,11 @@ def load_model(
         pooling = Pooling(dimension=_dimension(modules), **settings.settings())
         if own:
             pooling.take_codes(own)
-    return MultiVectorEncoder(
+    model = MultiVectorEncoder(
         modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
     )
+    # Weights may be stored in half precision, in which a CPU is slow and an optimiser fails.
+    return model.float()
 
 
 def representation_of(model: MultiVectorEncoder) -> Representation:

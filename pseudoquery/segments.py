@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,13 +123,16 @@ def map_segment(folder: Path, facts: SegmentFacts) -> Segment:
         except ValueError as error:
             raise damaged(path, "its header is not readable") from error
     try:
-        return Segment(
+        segment = Segment(
             _map(path, header["vectors"], 8 + length),
             np.array(_map(path, header["ordinals"], 8 + length)),
             np.array(_map(path, header["counts"], 8 + length)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, "its header does not describe its content") from error
+    if not _fits(segment, facts):
+        raise damaged(path, "its documents and vectors are not those that were written")
+    return segment
 
 
 def sound_segment(folder: Path, facts: SegmentFacts) -> Segment:
@@ -158,11 +162,23 @@ def checksum(folder: Path, number: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _fits(segment: Segment, facts: SegmentFacts) -> bool:
+    """Check what costs nothing, so that readers never look up a vector that is not there."""
+    return (
+        segment.vectors.ndim == 2
+        and len(segment.ordinals) == len(segment.counts) == facts.documents
+        and len(segment.vectors) == int(segment.counts.sum()) == facts.vectors
+        and int(segment.counts.min(initial=0)) >= 0
+        and bool((np.diff(segment.ordinals) > 0).all())
+    )
+
+
 def _map(path: Path, entry: dict[str, Any], start: int) -> NDArray[Any]:
     dtype = np.dtype(_DTYPES[entry["dtype"]])
     shape = tuple(entry["shape"])
+    first, end = entry["data_offsets"]
+    if math.prod(shape) * dtype.itemsize != end - first:
+        raise ValueError("the shape does not fit the content")
     if 0 in shape:
         return np.zeros(shape, dtype=dtype)
-    return np.memmap(
-        path, dtype=dtype, mode="r", offset=start + entry["data_offsets"][0], shape=shape
-    )
+    return np.memmap(path, dtype=dtype, mode="r", offset=start + first, shape=shape)

@@ -16,7 +16,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -106,7 +106,7 @@ class Snapshot:
             f"SELECT ordinal FROM documents WHERE {clause} ORDER BY ordinal",  # noqa: S608
             parameters,
         )
-        return np.fromiter((row[0] for row in rows), dtype=np.int64)
+        return _numbers(rows)
 
     def fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
         """Rank documents by BM25 for an FTS5 expression: (number, score), best first."""
@@ -152,7 +152,7 @@ class Snapshot:
     def deleted(self) -> NDArray[np.int64]:
         """List the numbers of documents whose vectors are still in a segment but don't count."""
         rows = self._connection.execute("SELECT ordinal FROM deleted ORDER BY ordinal")
-        return np.fromiter((row[0] for row in rows), dtype=np.int64)
+        return _numbers(rows)
 
     def remembered(self, name: str) -> str | None:
         """Return what a writer noted under this name."""
@@ -163,17 +163,18 @@ class Snapshot:
 
     def problems(self) -> list[str]:
         """Let SQLite check its own structure, and every document against its checksum."""
+        _state(self._connection)
         rows = self._connection.execute("PRAGMA integrity_check")
         found = [f"index.sqlite: {row[0]}" for row in rows if row[0] != "ok"]
         rows = self._connection.execute(
-            "SELECT id, title, text, metadata, checksum FROM documents ORDER BY ordinal"
+            "SELECT id, title, text, metadata, checksum, place FROM documents ORDER BY ordinal"
         )
         # What is damaged need not be text any more.
         self._connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
         found += [
-            f"document {row[0]!r}: its content is not what was written"
-            for row in rows
-            if not _is_sound(*row)
+            f"document {id_!r}: its content is not what was written"
+            for id_, title, text, metadata, checksum, _ in rows
+            if not _is_sound(id_, title, text, metadata, checksum)
         ]
         self._connection.text_factory = str
         return found
@@ -187,7 +188,7 @@ class Snapshot:
         for ordinal, id_, title, text, metadata, place, checksum in rows:
             try:
                 document = Document(id_, text, title, json.loads(metadata), place)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise _lost_document(repr(id_)) from error
             yield Stored(ordinal, document, checksum)
 
@@ -329,10 +330,17 @@ class Store:
                 }
                 segments = tuple(self._mapped[one.number] for one in facts)
                 deleted = connection.execute("SELECT ordinal FROM deleted")
-                dead = np.fromiter((row[0] for row in deleted), dtype=np.int64)
+                dead = _numbers(deleted)
                 norm = max((one.norm for one in facts), default=0.0)
                 self._view = make_view(generation, epoch, segments, dead, norm)
             return self._view
+
+
+def _numbers(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
+    try:
+        return np.fromiter((row[0] for row in rows), dtype=np.int64)
+    except TypeError as error:
+        raise sqlite3.DatabaseError("a document has no number") from error
 
 
 def _state(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -352,6 +360,9 @@ def plain_errors(folder: Path) -> Iterator[None]:
         ) from error
     except sqlite3.DatabaseError as error:
         raise IndexFolderError(_database_sentence(folder, error)) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes what it can't understand in its message.
+        raise IndexFolderError(_no_index(folder)) from error
     except UnicodeEncodeError as error:
         # Documents are checked before they come here, so it was asked for; it can't be there.
         raise QueryError(f"{error.object!r} is not valid Unicode (a lone surrogate).") from error
@@ -401,7 +412,7 @@ def _connect(folder: Path, *, write: bool) -> sqlite3.Connection:
             # Each commit reaches the disk before it is acknowledged.
             connection.execute("PRAGMA synchronous = FULL")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         connection.close()
         if write or not isinstance(error, sqlite3.OperationalError) or _has_wal(folder):
             raise

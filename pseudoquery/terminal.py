@@ -53,6 +53,7 @@ def progress(batches: Iterable[Added], source: str, total: int | None = None) ->
         TimeRemainingColumn(),
         console=errors,
         transient=True,
+        disable=not errors.is_terminal,  # it would leave an empty line where nobody watches
     ) as bar:
         task = bar.add_task("Encoding", total=total or line_count(source))
         for batch in batches:

@@ -91,8 +91,6 @@ def _segment_problem(store: Store, facts: SegmentFacts) -> str:
         return f"its file can't be read ({error})"
     except IndexFolderError as error:
         return str(error).partition(";")[0]
-    if int(segment.counts.sum()) != len(segment.vectors):
-        return "its counts do not add up to its vectors"
     if facts_of(facts.number, segment, facts.bytes, facts.sha256) != facts:
         return "what index.sqlite says of it is not what it holds"
     return ""

@@ -235,6 +235,8 @@ def test_building_reads_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("flat", "flat8", "ivf"):
         step = build(kind, in_view(VECTORS[:100]))
         assert step.index.ntotal == 100
+        if kind == "flat8":
+            assert step.error == pytest.approx(decode_error(step, VECTORS[:100]), rel=1e-6)
         found = step.search(VECTORS[:100], 5, None).positions
         assert (found == np.arange(100)[:, None]).any(axis=1).mean() >= 0.95
 

@@ -20,8 +20,8 @@ from pseudoquery.segments import segment_path
 from pseudoquery.store import Store
 from pseudoquery.verify import problems
 
-KILLS = 120
-LONGEST = 0.2
+KILLS = 110
+LONGEST = 0.15
 """Seconds of writing before a kill, at most."""
 
 State = dict[str, Document]
