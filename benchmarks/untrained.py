@@ -102,17 +102,13 @@ def grid() -> Iterator[Representation]:
 
 def embed_all(model: MultiVectorEncoder, texts: list[str], task: encoding.Task) -> Iterator[Batch]:
     """Yield padded batches of texts of like length, in half precision, on the model's device."""
-    windows, _ = encoding.split(model, texts, task, "windows")
-    by_text: dict[int, list[encoding.Window]] = defaultdict(list)
-    for window in windows:
-        by_text[window.text].append(window)
-    order = sorted(by_text, key=lambda text: -sum(len(window.ids) for window in by_text[text]))
+    order = sorted(range(len(texts)), key=lambda text: -len(texts[text]))
     for start in range(0, len(order), 64):
         batch = order[start : start + 64]
-        tokens = encoding._embed_texts(model, {text: by_text[text] for text in batch}, task)
+        reading = encoding.read_texts(model, [texts[text] for text in batch], task)
         padded = [
             torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
-            for parts in zip(*(tokens[text] for text in batch), strict=True)
+            for parts in zip(*(reading.tokens[row] for row in range(len(batch))), strict=True)
         ]
         yield batch, Tokens(padded[0].half(), padded[1], padded[2])
 

@@ -11,56 +11,68 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from pseudoquery.build import build
 from pseudoquery.corpus import read_documents, read_qrels, read_queries
+from pseudoquery.encoding import document_text, pool_texts, pooling_of, read_texts
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.evaluate import evaluate
-from pseudoquery.index import Index
+from pseudoquery.index import Index, batches
 from pseudoquery.records import Answer, Qrel, Query
 from pseudoquery.representation import preset
 from pseudoquery.runs import run_of
-from pseudoquery.terminal import console, errors, progress, show_answer
+from pseudoquery.terminal import bar, console, show_answer, working
 
 QUESTIONS = (
-    "Why did oil become so expensive in 1973?",
-    "How do jellyfish-like comb jellies catch their prey?",
-    "Who paid for Tesla's experiments with wireless power?",
+    "What do white blood cells do against bacteria?",
+    "How do plants turn light into energy?",
+    "How do schools without state funding pay their way?",
 )
 Ask = Callable[[list[str]], list[Answer]]
 
 
-def run(folder: Path) -> None:
-    """Carry out the tour, making the index in this folder."""
-    with as_file(files("pseudoquery") / "data" / "squad-dev") as data:
-        index = _index(data, folder, "recommended")
+def run(folder: Path, data: Path | None = None) -> None:
+    """Carry out the tour, making two indexes in this folder and beside it."""
+    with as_file(files("pseudoquery") / "data" / "squad-dev") as bundled:
+        data = data or bundled
+        index = _create(folder, "recommended")
+        single = _create(folder.with_name(f"{folder.name}-single"), "single-vector")
+        _fill(data, index, single)
         _show_questions(index)
-        _show_table(
-            data, index, _index(data, folder.with_name(f"{folder.name}-single"), "single-vector")
-        )
+        _show_table(data, index, single)
     _show_next_steps(folder)
 
 
-def _index(data: Path, folder: Path, name: str) -> Index:
-    """Build the demo's index anew, so that the tour always shows the whole way."""
+def _create(folder: Path, name: str) -> Index:
+    """Make an empty index, in place of an earlier tour's."""
     if folder.exists():
         if not (folder / "index.sqlite").exists():
             raise IndexFolderError(f"{folder} exists and is not an index; choose another --folder.")
         shutil.rmtree(folder)
-    settings = preset(name)
-    what = "one vector" if settings.documents == "mean" else f"{settings.k} pseudo queries"
-    console.print(f"\nIndexing 48 Wikipedia articles in 535 documents, [bold]{what}[/bold] each …")
+    with working("Loading the encoder"):
+        return Index.create(folder, representation=preset(name))
+
+
+def _fill(data: Path, index: Index, single: Index) -> None:
+    """Read the documents once, and pool them twice: k pseudo queries, and one vector."""
+    count = sum(1 for _ in read_documents(data))
+    console.print(
+        f"\nIndexing 48 Wikipedia articles in {count} documents: [bold]{index.representation.k} "
+        "pseudo queries[/bold] for each and, to compare, one vector …"
+    )
     start = time.perf_counter()
-    batches = build(str(data), folder, representation=settings)
-    for _ in progress(batches, str(data), total=sum(1 for _ in read_documents(data))):
-        pass
-    index = Index.open(folder)
+    with bar(total=count) as advance:
+        for batch in batches(read_documents(data)):
+            texts = [document_text(document)[0] for document in batch]
+            reading = read_texts(index.model, texts, "document")
+            for one in (index, single):
+                encoded = pool_texts(pooling_of(one.model), reading, "document")
+                one.add_vectors(batch, [each.vectors for each in encoded])
+            advance(len(batch))
     facts = index.info()
     console.print(
-        f"{facts['documents']} documents, {facts['vectors']:,} vectors, "
+        f"{facts['documents']} documents, {facts['vectors']:,} pseudo queries, "
         f"{facts['vector_bytes_per_document']:,} bytes of vectors per document, "
         f"in {time.perf_counter() - start:.0f} s."
     )
-    return index
 
 
 def _show_questions(index: Index) -> None:
@@ -83,7 +95,7 @@ def _show_table(data: Path, index: Index, single: Index) -> None:
     table.add_column("")
     for heading in ("MRR@10", "top-20"):
         table.add_column(heading, justify="right")
-    with errors.status("Asking all questions …"):
+    with working("Asking all questions"):
         for name, ask in ways.items():
             table.add_row(name, *_figures(ask, queries, qrels))
     console.print(table)

@@ -62,10 +62,29 @@ class Encoded:
     """Whether text was left out, because truncation was asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Texts that went through the encoder, and can be pooled in any way."""
+
+    tokens: Mapping[int, Tokens]
+    """Each text's tokens or, if it is huge, weighted means of them."""
+    points: Mapping[int, NDArray[np.int64]]
+    """For a huge text, which of those means each token went into."""
+    spans: Mapping[int, NDArray[np.int64]]
+    cut: frozenset[int]
+
+
 def encode_texts(
     model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
 ) -> list[Encoded]:
     """Encode texts as queries or documents; the result of each is independent of the others."""
+    return pool_texts(pooling_of(model), read_texts(model, texts, task, long), task)
+
+
+def read_texts(
+    model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
+) -> Reading:
+    """Run texts through the encoder; pooling, which is cheap, comes after."""
     windows, cut = split(model, texts, task, long)
     by_text: dict[int, list[Window]] = defaultdict(list)
     for window in windows:
@@ -75,12 +94,18 @@ def encode_texts(
     points: dict[int, NDArray[np.int64]] = {}
     for text in huge:
         tokens[text], points[text] = _fold(model, by_text[text], task)
-    pooled = _pool(model, tokens, task)
+    spans = {text: _spans(own) for text, own in by_text.items()}
+    return Reading(tokens, points, spans, frozenset(cut))
+
+
+def pool_texts(pooling: Pooling, reading: Reading, task: Task) -> list[Encoded]:
+    """Make the vectors of texts that were read."""
+    pooled = _pool(pooling, reading.tokens, task)
     encoded = []
-    for text in range(len(texts)):
+    for text in range(len(reading.tokens)):
         vectors, owners = pooled[text]
-        owners = owners[points[text]] if text in huge else owners
-        encoded.append(Encoded(vectors, owners, _spans(by_text[text]), text in cut))
+        owners = owners[reading.points[text]] if text in reading.points else owners
+        encoded.append(Encoded(vectors, owners, reading.spans[text], text in reading.cut))
     return encoded
 
 
@@ -120,7 +145,7 @@ def split(
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
     )
-    special_ids = _pooling(model).special_ids.numpy()
+    special_ids = pooling_of(model).special_ids.numpy()
     owners = batch["overflow_to_sample_mapping"]
     windows, cut = [], set()
     for row, text in enumerate(owners):
@@ -204,7 +229,7 @@ def _embed_texts(
 
 def _must_fold(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> bool:
     """Say whether a text is too long to hold; means can be computed from means, tokens can't."""
-    settings = _pooling(model).representation
+    settings = pooling_of(model).representation
     kind = settings.query if task == "query" else settings.documents
     return (
         kind in ("pseudo-queries", "mean")
@@ -247,19 +272,20 @@ def _fold(
 
 
 def _pool(
-    model: MultiVectorEncoder, tokens: dict[int, Tokens], task: Task
+    pooling: Pooling, tokens: Mapping[int, Tokens], task: Task
 ) -> dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Pool texts of like length together: vectors (vectors, dim) and token owners (tokens,)."""
     results = {}
     order = sorted(tokens, key=lambda text: -len(tokens[text].weights))
     with torch.inference_mode():
         lengths = {text: len(tokens[text].weights) for text in order}
-        for batch in _batches(order, lengths, model.device):
+        device = tokens[order[0]].weights.device if order else torch.device("cpu")
+        for batch in _batches(order, lengths, device):
             padded = [
                 torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
                 for parts in zip(*(tokens[text] for text in batch), strict=True)
             ]
-            pooled = _pooling(model).vectors(Tokens(*padded), task)
+            pooled = pooling.vectors(Tokens(*padded), task)
             places = pooled.mask.cumsum(dim=1) - 1
             for row, text in enumerate(batch):
                 vectors = pooled.values[row][pooled.mask[row]].float().cpu().numpy()
@@ -278,5 +304,6 @@ def _spans(windows: Sequence[Window]) -> NDArray[np.int64]:
     return np.concatenate([window.spans[window.kept] for window in windows])
 
 
-def _pooling(model: MultiVectorEncoder) -> Pooling:
+def pooling_of(model: MultiVectorEncoder) -> Pooling:
+    """Return the module of a model that makes its vectors."""
     return cast(Pooling, model[-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,14 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.encoding import document_text, encode_queries, encode_texts
+from pseudoquery.encoding import (
+    Reading,
+    document_text,
+    encode_queries,
+    pool_texts,
+    pooling_of,
+    read_texts,
+)
 from pseudoquery.model import representation_of
 from pseudoquery.records import Document, Explanation, PseudoQuery, Span
 from pseudoquery.scores import attention, document_score
@@ -26,7 +32,8 @@ def explain(
     """Encode a document again, this time keeping track of which token went where."""
     settings = representation_of(model)
     text, start = document_text(document)
-    encoded = encode_texts(model, [text], "document", long)[0]
+    reading = read_texts(model, [text], "document", long)
+    encoded = pool_texts(pooling_of(model), reading, "document")[0]
     asked = encode_queries(model, [query])[0]
     dots = settings.scale * torch.from_numpy(asked @ encoded.vectors.T).double()
     if not len(encoded.vectors):
@@ -46,26 +53,27 @@ def explain(
         document,
         float(document_score(dots, settings.score)),
         tuple(sorted(pseudo_queries, key=lambda one: -one.weight)),
-        _passage(document.text, pseudo_queries),
+        _passage(document.text, reading, asked, start),
     )
 
 
-def _passage(text: str, pseudo_queries: Sequence[PseudoQuery]) -> Span | None:
-    """Find the sentence with the largest average weight."""
-    weights = np.zeros(len(text) + 1)
-    for pseudo_query in pseudo_queries:
-        for span in pseudo_query.spans:
-            weights[span.start + 1 : span.end + 1] = pseudo_query.weight
-    running = np.cumsum(weights)
+def _passage(text: str, reading: Reading, query: NDArray[np.float32], start: int) -> Span | None:
+    """Find the sentence whose own tokens, averaged, are nearest to the query."""
     sentences = [
         Span(*match.span()) for match in re.finditer(r"\S.*?(?:[.!?](?=\s)|$)", text, re.MULTILINE)
     ]
-    return max(
-        sentences,
-        # A heading of a word or two should not win by its brevity.
-        key=lambda one: (running[one.end] - running[one.start]) / max(one.end - one.start, 40),
-        default=None,
-    )
+    if not sentences:
+        return None
+    tokens = reading.tokens[0].embeddings.float().cpu().numpy()
+    tokens = tokens[reading.points[0]] if reading.points else tokens
+    spans = reading.spans[0] - start
+    places = np.searchsorted([one.start for one in sentences], spans[:, 0], side="right") - 1
+    inside = (spans[:, 1] > spans[:, 0]) & (spans[:, 0] >= 0) & (places >= 0)
+    sums = np.zeros((len(sentences), tokens.shape[1]))
+    np.add.at(sums, places[inside], tokens[inside])
+    lengths = np.linalg.norm(sums, axis=1)
+    similarity = sums @ query.mean(axis=0) / np.where(lengths > 0, lengths, np.inf)
+    return sentences[int(np.argmax(np.where(lengths > 0, similarity, -np.inf)))]
 
 
 def _spans(tokens: NDArray[np.int64], text: str) -> tuple[Span, ...]:

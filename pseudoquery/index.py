@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[str, ...] = get_args(Mode)
 
-BATCH_DOCUMENTS, BATCH_CHARACTERS = 256, 500_000
+BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
 
 
@@ -174,6 +174,15 @@ class Index:
                 if on_duplicate is not None:
                     batch = _distinct(batch, writer, on_duplicate)
                 yield self._add_batch(writer, batch)
+
+    def add_vectors(
+        self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]
+    ) -> None:
+        """Add documents whose vectors (k, dim) were made elsewhere, by the same model."""
+        for document in documents:
+            check_document(document)
+        with self.store.writer() as writer:
+            writer.add(documents, vectors)
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Delete documents; returns the ids that were there."""

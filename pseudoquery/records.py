@@ -86,4 +86,4 @@ class Explanation:
     score: float
     pseudo_queries: tuple[PseudoQuery, ...]
     passage: Span | None = None
-    """The sentence whose characters weigh most on average, each as its pseudo query does."""
+    """The sentence whose own tokens, averaged, are nearest to the query."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,17 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
-def progress(batches: Iterable[Added], source: str, total: int | None = None) -> Iterator[Added]:
-    """Show how many documents are done, on stderr, while passing the batches on."""
+def progress(batches: Iterable[Added], source: str) -> Iterator[Added]:
+    """Show how many documents are done, while passing the batches on."""
+    with bar(line_count(source)) as advance:
+        for batch in batches:
+            advance(batch.total)
+            yield batch
+
+
+@contextmanager
+def bar(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr; yields what to call when some more are done."""
     with Progress(
         SpinnerColumn(),
         TextColumn("[progress.description]{task.description}"),
@@ -54,11 +64,9 @@ def progress(batches: Iterable[Added], source: str, total: int | None = None) ->
         console=errors,
         transient=True,
         disable=not errors.is_terminal,  # it would leave an empty line where nobody watches
-    ) as bar:
-        task = bar.add_task("Encoding", total=total or line_count(source))
-        for batch in batches:
-            bar.advance(task, batch.total)
-            yield batch
+    ) as shown:
+        task = shown.add_task("Encoding", total=total)
+        yield lambda more: shown.advance(task, more)
 
 
 def working(on: str) -> Status:

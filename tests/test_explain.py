@@ -12,16 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery import terminal
+from pseudoquery.encoding import Reading
 from pseudoquery.errors import QueryError
 from pseudoquery.explain import _passage, _spans, explain
 from pseudoquery.index import Index
 from pseudoquery.model import load_model
+from pseudoquery.pooling import Tokens
 from pseudoquery.records import Document, Explanation, PseudoQuery, Span
 from pseudoquery.representation import preset
 
@@ -118,30 +121,34 @@ def test_the_winning_passage_is_a_sentence(index: Index) -> None:
     )
 
 
-def test_the_winning_passage_is_the_heaviest() -> None:
-    def made_of(weight: float, words: str) -> PseudoQuery:
-        start = TEXT.index(words)
-        return PseudoQuery(weight, 0.0, (Span(start, start + len(words)),))
+def reading_of(words: dict[str, list[float]], shift: int = 0) -> Reading:
+    """Pretend that these words of TEXT are its tokens, with these embeddings."""
+    spans = [(TEXT.index(word) + shift, TEXT.index(word) + len(word) + shift) for word in words]
+    embeddings = torch.tensor(list(words.values()))
+    weights = torch.ones(len(words))
+    tokens = Tokens(embeddings, weights, torch.zeros(len(words), dtype=torch.bool))
+    return Reading({0: tokens}, {}, {0: np.array(spans)}, frozenset())
 
-    def winner(*pseudo_queries: PseudoQuery) -> str:
-        passage = _passage(TEXT, pseudo_queries)
+
+@pytest.mark.parametrize("shift", [0, 7])
+def test_the_winning_passage_is_nearest_to_the_query(shift: int) -> None:
+    def winner(words: dict[str, list[float]]) -> str:
+        passage = _passage(
+            TEXT, reading_of(words, shift), np.array([[1.0, 0.0]], np.float32), shift
+        )
         assert passage
         return TEXT[passage.start : passage.end]
 
-    king, moon, birds = "king of the old city", "moon and the sun", "42 birds"
-    assert "king" in winner(made_of(0.6, king), made_of(0.4, moon))
-    assert "moon" in winner(made_of(0.4, king), made_of(0.6, moon))
-    assert "moon" in winner(made_of(0.5, moon), made_of(0.5, birds)), "more of it counts more"
-    assert _passage("", []) is None
-    assert _passage(" \n ", []) is None
+    assert "king" in winner({"king": [1.0, 0.1], "moon": [1.0, 0.9]})
+    assert "moon" in winner({"king": [1.0, 0.9], "moon": [1.0, 0.1]})
+    # Direction counts, not length, and every token of the sentence.
+    assert "moon" in winner({"king": [9.0, 9.0], "moon": [0.1, 0.0]})
+    assert "moon" in winner({"king": [1.0, 0.0], "city": [0.0, 5.0], "moon": [1.0, 1.0]})
 
 
-def test_a_heading_does_not_win_by_its_brevity() -> None:
-    text = "Moon\nThe moon went around the earth in the night, and it was red."
-    whole = PseudoQuery(1.0, 0.0, (Span(0, len(text)),))
-    passage = _passage(text, [whole])
-    assert passage
-    assert text[passage.start : passage.end].startswith("The moon")
+def test_no_text_has_no_passage() -> None:
+    for text in ("", " \n "):
+        assert _passage(text, reading_of({}), np.array([[1.0, 0.0]], np.float32), 0) is None
 
 
 def test_documents_without_text(index: Index) -> None:

@@ -485,9 +485,7 @@ def test_downloads_keep_their_progress_bars(
     assert hidden == [(False, are_progress_bars_disabled())]
 
 
-def test_weights_in_half_precision_are_used_in_single(
-    tiny_model_path: str, tmp_path: Path
-) -> None:
+def test_weights_in_half_precision_are_used_in_single(tiny_model_path: str, tmp_path: Path) -> None:
     model = load_model(tiny_model_path, device="cpu")
     model.half().save_pretrained(str(tmp_path / "half"))
     loaded = load_model(str(tmp_path / "half"), device="cpu")
