@@ -11,8 +11,9 @@ from pseudoquery.representation import PRESETS, Representation, preset
 from pseudoquery.version import VERSION
 
 if TYPE_CHECKING:
-    from pseudoquery.index import Index, SearchSettings
+    from pseudoquery.index import Index
     from pseudoquery.model import load_model
+    from pseudoquery.ranking import SearchSettings
 
 __version__ = VERSION
 
@@ -35,7 +36,7 @@ __all__ = [
 
 _LAZY = {
     "Index": "pseudoquery.index",
-    "SearchSettings": "pseudoquery.index",
+    "SearchSettings": "pseudoquery.ranking",
     "load_model": "pseudoquery.model",
 }
 

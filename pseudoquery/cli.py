@@ -35,7 +35,7 @@ on_error_option = click.option(
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What to do with a malformed or duplicate record: stop, or skip it and count.",
+    help="What to do with a record that can't be used: stop, or skip it and count.",
 )
 where_option = click.option(
     "--where",
@@ -213,7 +213,7 @@ def search(
 ) -> None:
     """Find the documents in FOLDER that best answer QUERY."""
     from pseudoquery.filters import parse_filter
-    from pseudoquery.index import SearchSettings
+    from pseudoquery.ranking import SearchSettings
     from pseudoquery.terminal import show_answer, working
 
     opened = _open(folder)
@@ -258,13 +258,14 @@ def explain(folder: Path, query: str, id: str, as_json: bool) -> None:  # noqa: 
 def list_documents(folder: Path, conditions: tuple[str, ...], as_json: bool) -> None:
     """List the documents in FOLDER, or those that fit a filter, one a line."""
     from pseudoquery.filters import parse_filter
+    from pseudoquery.terminal import CONTROLS
 
     for document in _open(folder).documents(parse_filter(conditions)):
         if as_json:
             _print_json(document)
         else:
             beginning = " ".join(f"{document.title} {document.text}".split())[:80]
-            click.echo(f"{document.id}\t{beginning}")
+            click.echo(f"{document.id.translate(CONTROLS)}\t{beginning.translate(CONTROLS)}")
 
 
 @cli.command()

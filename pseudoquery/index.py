@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,17 @@ from numpy.typing import NDArray
 from pseudoquery.corpus import OnBad, check_document
 from pseudoquery.errors import CorpusError, ModelError, QueryError
 from pseudoquery.filters import Where
-from pseudoquery.hybrid import FUSIONS, Fusion, fuse, match_expression
+from pseudoquery.ranking import (
+    Asked,
+    Mode,
+    Ranked,
+    SearchSettings,
+    by_both,
+    by_vectors,
+    by_words,
+    check_query,
+    check_search,
+)
 from pseudoquery.records import Answer, Document, Explanation, Hit
 from pseudoquery.representation import Representation
 from pseudoquery.store import Settings, Snapshot, Store
@@ -31,28 +42,8 @@ if TYPE_CHECKING:
 
     from pseudoquery.candidates import Structures
 
-Mode = Literal["dense", "bm25", "hybrid"]
-MODES: tuple[str, ...] = get_args(Mode)
-
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """How a search is carried out; the defaults suit most users."""
-
-    structure: str = "auto"
-    """The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8, or chosen by size."""
-    recall: int = 200
-    """How many documents the first step recalls, at least (R of the paper)."""
-    recall_vectors: int | None = None
-    """Recall a number of vectors instead, such as the paper's 1000*k."""
-    fusion: Fusion = "rrf"
-    weight: float = 0.5
-    """The dense ranking's part in a weighted fusion."""
-    fusion_depth: int = 100
-    """How many documents of each ranking are fused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,35 +225,51 @@ class Index:
         settings: SearchSettings | None = None,
     ) -> list[Answer]:
         """Find the best documents for each question, all encoded and compared together."""
-        if isinstance(queries, str):
-            queries = [queries]
-        settings = settings or SearchSettings()
-        _check_search(queries, top, mode, settings)
-        if not queries:
-            return []
-        if mode == "bm25":
-            with self.store.snapshot() as snapshot:
-                return [_by_words(snapshot, query, top, where) for query in queries]
-        from pseudoquery.encoding import encode_queries
-
-        vectors = encode_queries(self.model, queries)
-        with self.store.snapshot() as snapshot:
-            depth = max(settings.fusion_depth, top) if mode == "hybrid" else top
-            answers = self._by_vectors(
-                snapshot, queries, vectors, depth, where=where, exact=exact, settings=settings
-            )
-            if mode == "dense":
-                return answers
+        with self._ranked(queries, top, where=where, exact=exact, mode=mode, settings=settings) as (
+            asked,
+            vectors,
+            ranked,
+        ):
             return [
-                _fused(answer, _by_words(snapshot, answer.query, depth, where), top, settings)
-                for answer in answers
+                Answer(
+                    query,
+                    tuple(self._hits(asked.snapshot, one, vectors[place] if vectors else None)),
+                    one.certified,
+                    one.candidates,
+                )
+                for place, (query, one) in enumerate(zip(asked.queries, ranked, strict=True))
+            ]
+
+    def rank_many(
+        self,
+        queries: Sequence[str],
+        top: int = 1000,
+        *,
+        where: Where | None = None,
+        exact: bool = False,
+        mode: Mode = "dense",
+        settings: SearchSettings | None = None,
+    ) -> list[list[tuple[str, float]]]:
+        """Return only ids and scores, best first: for evaluation, where rankings are long."""
+        with self._ranked(queries, top, where=where, exact=exact, mode=mode, settings=settings) as (
+            asked,
+            _,
+            ranked,
+        ):
+            ids = asked.snapshot.ids()
+            return [
+                [
+                    (ids[number], score)
+                    for number, score in zip(one.numbers, one.scores, strict=True)
+                ]
+                for one in ranked
             ]
 
     def explain(self, query: str, id: str) -> Explanation:  # noqa: A002
         """Show which passages of a document make its pseudo queries, and how each one matches."""
         from pseudoquery.explain import explain
 
-        _check_query(query)
+        check_query(query)
         with self.store.snapshot() as snapshot:
             stored = snapshot.get(id)
         if stored is None:
@@ -341,59 +348,50 @@ class Index:
         writer.add(list(changed.values()), vectors)
         return Added(len(batch) - updated - unchanged, updated, unchanged, cut)
 
-    def _by_vectors(
+    @contextmanager
+    def _ranked(
         self,
-        snapshot: Snapshot,
         queries: Sequence[str],
-        vectors: list[NDArray[np.float32]],
         top: int,
         *,
         where: Where | None,
         exact: bool,
-        settings: SearchSettings,
-    ) -> list[Answer]:
-        from pseudoquery.search import Depth, search
+        mode: Mode,
+        settings: SearchSettings | None,
+    ) -> Iterator[tuple[Asked, list[NDArray[np.float32]], list[Ranked]]]:
+        """Rank documents for queries; the snapshot stays open, to read the documents from."""
+        if isinstance(queries, str):
+            queries = [queries]
+        settings = settings or SearchSettings()
+        check_search(queries, top, mode, settings)
+        vectors = self._encode_queries(queries) if queries and mode != "bm25" else []
+        with self.store.snapshot() as snapshot:
+            asked = Asked(snapshot, queries, top, where, exact, settings)
+            if mode == "bm25" or not queries:
+                ranked = by_words(asked)
+            else:
+                rank = by_both if mode == "hybrid" else by_vectors
+                ranked = rank(asked, vectors, self._structures, self.representation)
+            yield asked, vectors, ranked
 
-        view = snapshot.view
-        if not view.vector_count:
-            return [Answer(query, (), certified=True, candidates=0) for query in queries]
-        allowed = None
-        if where:
-            allowed = np.zeros(len(view.ordinals), dtype=bool)
-            allowed[np.searchsorted(view.ordinals, snapshot.matching(where))] = True
-        rankings = search(
-            view,
-            self._structures.get(settings.structure, view),
-            vectors,
-            self.representation,
-            top,
-            depth=Depth(settings.recall, settings.recall_vectors),
-            allowed=allowed,
-            exact=exact,
-        )
-        return [
-            Answer(
-                query,
-                tuple(self._hits(snapshot, asked, ranking.documents, ranking.scores)),
-                ranking.certified,
-                ranking.candidates,
-            )
-            for query, asked, ranking in zip(queries, vectors, rankings, strict=True)
-        ]
+    def _encode_queries(self, queries: Sequence[str]) -> list[NDArray[np.float32]]:
+        from pseudoquery.encoding import encode_queries
+
+        return encode_queries(self.model, queries)
 
     def _hits(
-        self,
-        snapshot: Snapshot,
-        query: NDArray[np.float32],
-        documents: NDArray[np.int64],
-        scores: NDArray[np.float64],
+        self, snapshot: Snapshot, ranked: Ranked, query: NDArray[np.float32] | None
     ) -> Iterator[Hit]:
-        from pseudoquery.search import weights_of
+        """Read the documents; if there is a query vector, say what each of theirs weighs for it."""
+        weights: list[list[float]] = [[]] * len(ranked.numbers)
+        if query is not None:
+            from pseudoquery.search import weights_of
 
-        weights = weights_of(snapshot.view, query, documents, self.representation)
-        for document, score, weight in zip(documents, scores, weights, strict=True):
-            stored = snapshot.by_ordinal(int(snapshot.view.ordinals[document]))
-            yield _hit(stored.document, float(score), weight)
+            places = np.searchsorted(snapshot.view.ordinals, np.array(ranked.numbers, np.int64))
+            weights = weights_of(snapshot.view, query, places, self.representation)
+        for number, score, weight in zip(ranked.numbers, ranked.scores, weights, strict=True):
+            found = snapshot.by_ordinal(number).document
+            yield Hit(found.id, score, found.title, found.text, found.metadata, tuple(weight))
 
 
 def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -463,62 +461,3 @@ def _distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> lis
                 )
             )
     return kept
-
-
-def _check_search(queries: Sequence[str], top: int, mode: str, settings: SearchSettings) -> None:
-    for query in queries:
-        _check_query(query)
-    if not isinstance(top, int) or top < 1:
-        raise QueryError(f"top is {top!r}; it must be an integer of at least 1.")
-    if mode not in MODES:
-        raise QueryError(f"there is no mode {mode!r}; choose one of {', '.join(MODES)}.")
-    if settings.fusion not in FUSIONS:
-        raise QueryError(
-            f"there is no fusion {settings.fusion!r}; choose one of {', '.join(FUSIONS)}."
-        )
-    if not 0 <= settings.weight <= 1:
-        raise QueryError(f"weight is {settings.weight!r}; it must be between 0 and 1.")
-    for name in ("recall", "recall_vectors", "fusion_depth"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise QueryError(f"{name} is {value!r}; it must be at least 1.")
-
-
-def _check_query(query: str) -> None:
-    if not isinstance(query, str):
-        raise QueryError(f"a query must be text, not {type(query).__name__}.")
-    if not query.strip().strip("\0"):
-        raise QueryError("the query is empty; ask at least one word.")
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        raise QueryError("the query is not valid Unicode (it has a lone surrogate).") from None
-
-
-def _by_words(snapshot: Snapshot, query: str, top: int, where: Where | None) -> Answer:
-    match = match_expression(query)
-    found = snapshot.fulltext(match, where, top) if match else []
-    hits = [_hit(snapshot.by_ordinal(number).document, score) for number, score in found]
-    return Answer(query, tuple(hits), certified=True, candidates=len(hits))
-
-
-def _hit(document: Document, score: float, weights: Sequence[float] = ()) -> Hit:
-    return Hit(document.id, score, document.title, document.text, document.metadata, tuple(weights))
-
-
-def _fused(dense: Answer, words: Answer, top: int, settings: SearchSettings) -> Answer:
-    """Fuse two answers; the dense hits come first among equals, and keep their weights."""
-    hits: dict[str, Hit] = {hit.id: hit for hit in dense.hits}
-    hits.update((hit.id, hit) for hit in words.hits if hit.id not in hits)
-    numbers = {id_: number for number, id_ in enumerate(hits)}
-    rankings: list[list[tuple[int, float]]] = [
-        [(numbers[hit.id], hit.score) for hit in answer.hits] for answer in (dense, words)
-    ]
-    fused = fuse(rankings[0], rankings[1], settings.fusion, settings.weight)[:top]
-    listed = list(hits.values())
-    return Answer(
-        dense.query,
-        tuple(replace(listed[number], score=score) for number, score in fused),
-        dense.certified,
-        dense.candidates,
-    )

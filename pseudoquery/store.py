@@ -141,6 +141,10 @@ class Snapshot:
         last = 2**63 - 1 if end is None else end - 1
         return self._rows("ordinal BETWEEN ? AND ? ORDER BY ordinal", [first, last])
 
+    def ids(self) -> dict[int, str]:
+        """Map every document's number to its id."""
+        return dict(self._connection.execute("SELECT ordinal, id FROM documents"))
+
     def count(self) -> int:
         """Count the documents."""
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])

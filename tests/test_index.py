@@ -18,8 +18,9 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery import index as index_module
 from pseudoquery.errors import CorpusError, IndexFolderError, ModelError, QueryError
-from pseudoquery.index import Added, Index, SearchSettings
+from pseudoquery.index import Added, Index
 from pseudoquery.model import load_model
+from pseudoquery.ranking import SearchSettings
 from pseudoquery.records import Answer, Document
 from pseudoquery.representation import preset
 from pseudoquery.segments import segment_path
