@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pseudoquery.cli_research import evaluate
 from pseudoquery.errors import CorpusError, PseudoqueryError
 from pseudoquery.version import VERSION
 
@@ -341,6 +342,9 @@ def demo(folder: Path) -> None:
     from pseudoquery.demo import run
 
     run(folder)
+
+
+cli.add_command(evaluate)
 
 
 class Skipped:

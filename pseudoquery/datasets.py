@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from pseudoquery.corpus import read_documents, read_qrels, read_queries
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
+
+BUNDLED = ("squad-dev",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,13 @@ def load_dataset(name: str, split: str) -> Dataset:
     """Find a test collection by its folder or its ir_datasets id."""
     if name.startswith("irds:"):
         return _from_ir_datasets(name.removeprefix("irds:"))
-    folder = Path(name)
+    folder = Path(str(files("pseudoquery") / "data" / name)) if name in BUNDLED else Path(name)
     for marker, loader in _LOADERS.items():
         if (folder / marker).is_file():
             return loader(folder, folder / marker, split)
     raise CorpusError(
         f"{name} is no test collection: it should be a folder with one of "
-        f"{', '.join(_LOADERS)}, or irds: and an ir_datasets id."
+        f"{', '.join(_LOADERS)}; or irds: and an ir_datasets id; or {', '.join(BUNDLED)}."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from rich.text import Text
 from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery
 
 if TYPE_CHECKING:
+    from pseudoquery.evaluate import Comparison
     from pseudoquery.index import Added, Index
 
 COLOURS = (
@@ -52,7 +53,7 @@ def progress(batches: Iterable[Added], source: str) -> Iterator[Added]:
 
 
 @contextmanager
-def bar(total: int | None) -> Iterator[Callable[[int], None]]:
+def bar(total: int | None, doing: str = "Encoding") -> Iterator[Callable[[int], None]]:
     """Show a progress bar on stderr; yields what to call when some more are done."""
     with Progress(
         SpinnerColumn(),
@@ -65,7 +66,7 @@ def bar(total: int | None) -> Iterator[Callable[[int], None]]:
         transient=True,
         disable=not errors.is_terminal,  # it would leave an empty line where nobody watches
     ) as shown:
-        task = shown.add_task("Encoding", total=total)
+        task = shown.add_task(doing, total=total)
         yield lambda more: shown.advance(task, more)
 
 
@@ -133,6 +134,24 @@ def show_facts(facts: Mapping[str, Any]) -> None:
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )
         table.add_row(Text(name.replace("_", " "), style="dim"), Text(shown))
+    console.print(table)
+
+
+def show_figures(figures: Mapping[str, float], compared: Sequence[Comparison]) -> None:
+    """Print each measure in percent and, beside it, how another run compares."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("measure")
+    headings = ["this run", "other run", "better", "worse", "p"] if compared else ["%"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    others = {one.measure: one for one in compared}
+    for name, value in figures.items():
+        row = [name, f"{100 * value:.2f}"]
+        if name in others:
+            one = others[name]
+            row += [f"{100 * one.second:.2f}", f"{one.better:,}", f"{one.worse:,}"]
+            row += [f"{one.p_value:.4f}" if one.p_value >= 0.0001 else "<0.0001"]
+        table.add_row(*row)
     console.print(table)
 
 

@@ -1,0 +1,64 @@
+"""Put a test collection to an index: documents in, a run and its figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pseudoquery.datasets import Dataset
+from pseudoquery.encoding import document_text
+from pseudoquery.evaluate import ANSWER_DEPTHS, MEASURES, answer_accuracy, per_query
+from pseudoquery.index import Added, Index
+from pseudoquery.ranking import Mode, SearchSettings
+from pseudoquery.runs import Run
+
+QUERIES_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How the questions of a collection are asked."""
+
+    top: int = 1000
+    mode: Mode = "dense"
+    exact: bool = False
+    settings: SearchSettings | None = None
+
+
+def index_dataset(dataset: Dataset, folder: Path, **settings: Any) -> Iterator[Added]:
+    """Make an index of a collection's documents, or finish one, a batch at a time."""
+    there = (folder / "index.sqlite").exists()
+    index = Index.open(folder) if there else Index.create(folder, **settings)
+    yield from index.add_in_batches(dataset.documents())
+
+
+def ask_all(index: Index, dataset: Dataset, ask: Ask, on_progress: Callable[[int], None]) -> Run:
+    """Ask every question of a collection."""
+    run: dict[str, list[tuple[str, float]]] = {}
+    for start in range(0, len(dataset.queries), QUERIES_AT_ONCE):
+        queries = dataset.queries[start : start + QUERIES_AT_ONCE]
+        rankings = index.rank_many(
+            [query.text for query in queries],
+            ask.top,
+            mode=ask.mode,
+            exact=ask.exact,
+            settings=ask.settings,
+        )
+        run.update(zip((query.id for query in queries), rankings, strict=True))
+        on_progress(len(queries))
+    return run
+
+
+def judge(
+    run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES
+) -> dict[str, dict[str, float]]:
+    """Compute, for each query, the measures by judgement and, where it has answers, by those."""
+    figures = per_query(run, dataset.qrels, measures)
+    if any(query.answers for query in dataset.queries):
+        deepest = max(ANSWER_DEPTHS)
+        found = {document for own in run.values() for document, _ in own[:deepest]}
+        texts = {one.id: document_text(one)[0] for one in dataset.documents() if one.id in found}
+        figures.update(answer_accuracy(run, dataset.queries, texts))
+    return figures
