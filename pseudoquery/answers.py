@@ -20,8 +20,8 @@ _TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 def words(text: str) -> list[str]:
     """Cut a text into tokens that can be compared."""
-    found: list[str] = _TOKEN.findall(unicodedata.normalize("NFD", text).lower())
-    return found
+    # Each on its own: a final sigma has another small letter, and what follows must not decide.
+    return [word.lower() for word in _TOKEN.findall(unicodedata.normalize("NFD", text))]
 
 
 def contains(text: str, answers: Iterable[str]) -> bool:

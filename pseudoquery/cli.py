@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pseudoquery.cli_research import evaluate
+from pseudoquery.cli_research import evaluate, mine, train
 from pseudoquery.errors import CorpusError, PseudoqueryError
 from pseudoquery.version import VERSION
 
@@ -111,11 +111,11 @@ def index(
     If it is interrupted, run the same command again: it goes on where it stopped.
     """
     from pseudoquery.build import build
-    from pseudoquery.representation import preset
 
     if preset_name or k:
-        changes = {"k": k} if k else {}
-        settings["representation"] = preset(preset_name or "recommended", **changes)
+        from pseudoquery.model import chosen_representation
+
+        settings["representation"] = chosen_representation(settings["model"], preset_name, k)
     skipped = Skipped(on_error)
     batches = build(source, folder, on_bad=skipped.on_bad, **settings)
     _report_added(_with_progress(batches, source), skipped, as_json)
@@ -344,7 +344,8 @@ def demo(folder: Path) -> None:
     run(folder)
 
 
-cli.add_command(evaluate)
+for _command in (evaluate, mine, train):
+    cli.add_command(_command)
 
 
 class Skipped:

@@ -1,4 +1,4 @@
-"""The part of the command for people who do research: evaluate."""
+"""The part of the command for people who do research: evaluate, mine, train."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ path = click.Path(path_type=Path)
 @click.option(
     "--preset",
     "preset_name",
-    default="recommended",
-    show_default=True,
-    help="The model's representation.",
+    default=None,
+    help="Give the model another representation than its own.",
 )
 @click.option("--k", type=click.IntRange(min=1), help="Pseudo queries per document.")
 @click.option(
@@ -70,23 +69,94 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     BEIR's, MS MARCO's or DPR's format, or irds: and an ir_datasets id.
     """
     from pseudoquery.datasets import load_dataset
-    from pseudoquery.evaluate import MEASURES, means
+    from pseudoquery.evaluate import MEASURES, means, per_query
     from pseudoquery.evaluate import compare as compare_runs
     from pseudoquery.runs import read_run, write_run
     from pseudoquery.trial import judge
 
     if options["folder"] and options["run_file"]:
         raise QueryError("give an --index or a --run, not both.")
+    # A search may take hours, so all that can be wrong is looked at before.
     measures = options["measures"] or MEASURES
+    per_query({}, (), measures)
+    for target in filter(None, (options["save_run"], options["per_query"])):
+        if not target.parent.is_dir():
+            raise QueryError(f"{target} can't be written: there is no folder {target.parent}.")
     loaded = load_dataset(dataset, split)
+    other = judge(read_run(compare), loaded, measures) if compare else {}
     run = read_run(options["run_file"]) if options["run_file"] else _searched(loaded, options)
-    figures = judge(run, loaded, measures)
     if options["save_run"]:
         write_run(run, options["save_run"])
+    figures = judge(run, loaded, measures)
     if options["per_query"]:
         _write_per_query(figures, options["per_query"])
-    other = judge(read_run(compare), loaded, measures) if compare else {}
     _show(loaded, means(figures), compare_runs(figures, other), as_json)
+
+
+@click.command()
+@click.argument("config", type=path)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+def train(config: Path, as_json: bool) -> None:
+    """Train a model as the TOML file CONFIG says; run again after a kill, it goes on."""
+    from pseudoquery.train import read_config
+    from pseudoquery.train import train as carry_out
+
+    settings = read_config(config)
+    finished = carry_out(settings)
+    figures = json.loads((finished.parent / "figures.json").read_text())
+    if as_json:
+        click.echo(json.dumps({"model": str(finished), "figures": figures}))
+        return
+    from pseudoquery.terminal import show_figures
+
+    click.echo(f"The model is in {finished}.")
+    for name, own in figures.items():
+        click.echo(f"\n{name}")
+        show_figures(own, [])
+
+
+@click.command()
+@click.argument("dataset")
+@click.option("--split", required=True, help="The split whose queries get negatives.")
+@click.option("--out", "target", type=path, required=True, help="The file to write.")
+@click.option(
+    "--model",
+    default="bm25",
+    show_default=True,
+    help="Rank by this model's own score, or by words (bm25).",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Negatives per query.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json: bool) -> None:
+    """Find hard negatives for the queries of DATASET: documents that are ranked high, are not
+    known to be right, and do not contain the answer.
+    """
+    from pseudoquery.datasets import load_dataset
+    from pseudoquery.mine import mine as mine_with
+    from pseudoquery.mine import mine_by_words
+    from pseudoquery.terminal import working
+    from pseudoquery.triples import lesson, write_negatives
+
+    with working("Mining"):
+        lessons = [lesson(load_dataset(dataset, split))]
+        if model == "bm25":
+            negatives = mine_by_words(lessons, depth)
+        else:
+            from pseudoquery.model import load_model
+
+            negatives = mine_with(load_model(model), lessons, depth)
+        write_negatives(negatives, target)
+    found = sum(map(len, negatives.values()))
+    if as_json:
+        click.echo(json.dumps({"queries": len(negatives), "negatives": found}))
+    else:
+        click.echo(f"Wrote {found:,} negatives for {len(negatives):,} queries to {target}.")
 
 
 def _searched(dataset: Dataset, options: dict[str, Any]) -> Run:
@@ -102,12 +172,11 @@ def _searched(dataset: Dataset, options: dict[str, Any]) -> Run:
 
 
 def _index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> None:
-    from pseudoquery.representation import preset
+    from pseudoquery.model import chosen_representation
     from pseudoquery.terminal import progress
     from pseudoquery.trial import index_dataset
 
-    changes = {"k": options["k"]} if options["k"] else {}
-    representation = preset(options["preset_name"], **changes)
+    representation = chosen_representation(options["model"], options["preset_name"], options["k"])
     batches = index_dataset(dataset, folder, model=options["model"], representation=representation)
     for _ in progress(batches, dataset.source):
         pass

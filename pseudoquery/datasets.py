@@ -9,9 +9,11 @@ irds:ID                            anything that ir_datasets knows (an extra)
 
 from __future__ import annotations
 
+import csv
+import glob
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ def load_dataset(name: str, split: str) -> Dataset:
     """Find a test collection by its folder or its ir_datasets id."""
     if name.startswith("irds:"):
         return _from_ir_datasets(name.removeprefix("irds:"))
+    if not split or split != glob.escape(split) or Path(split).name != split:
+        raise CorpusError(f"the split {split!r} is no name; it should be one such as dev or test.")
     folder = Path(str(files("pseudoquery") / "data" / name)) if name in BUNDLED else Path(name)
     for marker, loader in _LOADERS.items():
         if (folder / marker).is_file():
@@ -52,41 +56,60 @@ def load_dataset(name: str, split: str) -> Dataset:
 
 def _beir(folder: Path, corpus: Path, split: str) -> Dataset:
     qrels = tuple(read_qrels(_one(folder / "qrels", f"{split}.tsv")))
-    return _dataset(corpus, folder.name, tuple(read_queries(folder)), qrels)
+    return _dataset(corpus, tuple(read_queries(folder)), qrels)
 
 
 def _ms_marco_passages(folder: Path, corpus: Path, split: str) -> Dataset:
     queries = _tsv_queries(_one(folder, f"queries.{split}*.tsv"))
-    return _dataset(
-        corpus, folder.name, queries, tuple(read_qrels(_one(folder, f"qrels.{split}*.tsv")))
-    )
+    return _dataset(corpus, queries, tuple(read_qrels(_one(folder, f"qrels.{split}*.tsv"))))
 
 
 def _ms_marco_documents(folder: Path, corpus: Path, split: str) -> Dataset:
     queries = _tsv_queries(_one(folder, f"msmarco-doc{split}-queries.tsv"))
     qrels = tuple(read_qrels(_one(folder, f"msmarco-doc{split}-qrels.tsv")))
-    return _dataset(corpus, folder.name, queries, qrels)
+    return _dataset(corpus, queries, qrels)
 
 
 def _dpr(folder: Path, corpus: Path, split: str) -> Dataset:
     path = _one(folder, f"*{split}*.json")
+    place = str(path)
+    queries: list[Query] = []
+    qrels: list[Qrel] = []
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        queries = tuple(
-            Query(str(number), entry["question"], tuple(entry["answers"]))
-            for number, entry in enumerate(entries)
-        )
-        qrels = tuple(
-            Qrel(str(number), str(passage.get("passage_id", passage.get("psg_id"))), 1)
-            for number, entry in enumerate(entries)
-            for passage in entry["positive_ctxs"]
-        )
-    except (ValueError, KeyError, TypeError) as error:
+        for number, entry in enumerate(_listed(json.loads(_text(path)), object)):
+            place = f"{path} entry {number}"
+            (question,) = _listed([entry["question"]], str)
+            queries.append(Query(str(number), question, tuple(_listed(entry["answers"], str))))
+            passages = _listed(entry["positive_ctxs"], dict)
+            ids = [one["passage_id"] if "passage_id" in one else one["psg_id"] for one in passages]
+            qrels += (Qrel(str(number), str(id_), 1) for id_ in _listed(ids, str | int))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorpusError(
-            f"{path}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
+            f"{place}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
             'list of objects with "question", "answers" and "positive_ctxs".'
         ) from error
-    return _dataset(corpus, folder.name, queries, qrels, keep=True)
+    made = _dataset(corpus, tuple(queries), tuple(qrels), keep=True)
+    return replace(made, documents=lambda: _dpr_passages(corpus))
+
+
+def _dpr_passages(path: Path) -> Iterator[Document]:
+    """Read DPR's passages, whose tab-separated fields are quoted as in a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.reader(file, delimiter="\t"):
+            if row == ["id", "text", "title"]:
+                continue
+            if len(row) != 3:
+                raise CorpusError(
+                    f"{path}: a passage should have an id, a text and a title: {row!r:.80}."
+                )
+            yield Document(row[0], row[1], row[2], place=f"{path} passage {row[0]}")
+
+
+def _listed(values: Any, kind: Any) -> list[Any]:
+    """Return a list whose items are all of a kind; text would pass for a list of characters."""
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"{values!r:.80} is of another type")
+    return values
 
 
 def _from_ir_datasets(name: str) -> Dataset:
@@ -123,7 +146,6 @@ def _from_ir_datasets(name: str) -> Dataset:
 
 def _dataset(
     corpus: Path,
-    name: str,
     queries: tuple[Query, ...],
     qrels: tuple[Qrel, ...],
     *,
@@ -131,11 +153,16 @@ def _dataset(
 ) -> Dataset:
     """Put a collection together; `keep` queries without judgements if answers can judge them."""
     chosen = queries if keep else _judged(queries, qrels)
-    if missing := {qrel.query_id for qrel in qrels} - {query.id for query in chosen}:
+    if not chosen:
+        raise CorpusError(f"{corpus.parent}: this split has no judged queries; choose another.")
+    wanted = {qrel.query_id for qrel in qrels} | {query.id for query in chosen}
+    if missing := wanted - {query.id for query in chosen if query.text.strip()}:
         raise CorpusError(
             f"{corpus.parent}: {len(missing)} judged queries have no text, the first is "
             f"{min(missing)!r}; the queries and judgements do not belong together."
         )
+    # Absolute, for "." has no name.
+    name = corpus.parent.absolute().name
     return Dataset(name, str(corpus), lambda: read_documents(corpus), chosen, qrels)
 
 
@@ -147,8 +174,11 @@ def _judged(queries: tuple[Query, ...], qrels: tuple[Qrel, ...]) -> tuple[Query,
 def _tsv_queries(path: Path) -> tuple[Query, ...]:
     """Read lines of `id<TAB>text`."""
     queries = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        id_, tab, text = line.partition("\t")
+    # Not splitlines(): a question may have characters that are line ends to Python alone.
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        id_, tab, text = line.removesuffix("\r").partition("\t")
         if not (id_ and tab and text.strip()):
             raise CorpusError(
                 f"{path} line {number}: a line should be an id, a tab and a question."
@@ -157,9 +187,17 @@ def _tsv_queries(path: Path) -> tuple[Query, ...]:
     return tuple(queries)
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorpusError(f"{path}: can't be read ({error}).") from error
+
+
 def _one(folder: Path, pattern: str) -> Path:
-    """Find the one file of this name; several would be a guess."""
-    found = sorted(folder.glob(pattern))
+    """Find the file of this very name, or else the one like it; several would be a guess."""
+    exact = folder / pattern.replace("*", "")
+    found = [exact] if exact.is_file() else sorted(folder.glob(pattern))
     if len(found) != 1:
         many = f"there are {len(found)} such files" if found else "there is no such file"
         raise CorpusError(f"{folder / pattern}: {many}; check the split's name.")

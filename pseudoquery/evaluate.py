@@ -121,6 +121,11 @@ def _parsed(name: str) -> ir_measures.Measure:
     try:
         measure = ir_measures.parse_measure(name)
         measure.validate_params()  # type: ignore[no-untyped-call]
+        # trec_eval ends the whole process at a cutoff of 0; a relevance of 0 is everything's.
+        lowest = min(measure.params.get("cutoff", 1), measure.params.get("rel", 1))
+        supported = ir_measures.DefaultPipeline.supports(measure)  # type: ignore[no-untyped-call]
+        if lowest < 1 or not supported:
+            raise ValueError(name)
         return measure
     except (ValueError, NameError, KeyError, SyntaxError, AssertionError) as error:
         raise QueryError(

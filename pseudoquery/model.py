@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,6 +84,26 @@ def load_model(
     )
     # Weights may be stored in half precision, in which a CPU is slow and an optimiser fails.
     return model.float()
+
+
+def chosen_representation(
+    name: str, preset_name: str | None, k: int | None
+) -> Representation | None:
+    """Return a preset, or the model's own representation, with another k; None for its own."""
+    if k is None:
+        return preset(preset_name) if preset_name else None
+    if preset_name is None and (own := _saved_representation(name)):
+        return replace(own, k=k)
+    return preset(preset_name or "recommended", k=k)
+
+
+def _saved_representation(name: str) -> Representation | None:
+    """Read how a model saved by this package makes vectors, without loading its weights."""
+    listing = None if name == DEFAULT_MODEL else load_file_path(name, "modules.json")
+    for entry in json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []:
+        if entry["type"] == OUR_POOLING:
+            return Pooling.load(name, subfolder=entry["path"]).representation
+    return None
 
 
 def representation_of(model: MultiVectorEncoder) -> Representation:

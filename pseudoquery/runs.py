@@ -23,22 +23,25 @@ def run_of(queries: Sequence[Query], answers: Sequence[Answer]) -> Run:
 
 def write_run(run: Run, path: Path, name: str = "pseudoquery") -> None:
     """Write lines of `query Q0 document rank score name`."""
+    # All checked before the first line is written: half a run would pass for a whole one.
+    for query, ranking in run.items():
+        for column in (name, query, *(document for document, _ in ranking)):
+            if column.split() != [column]:
+                raise CorpusError(
+                    f"{path}: {column!r} can't be written to a run file, whose columns are "
+                    "separated by spaces; rename it."
+                )
     with path.open("w", encoding="utf-8") as file:
         for query, ranking in run.items():
             for rank, (document, score) in enumerate(ranking, start=1):
-                if len(f"{query} {document} {name}".split()) != 3:
-                    raise CorpusError(
-                        f"{path}: the ids {query!r} and {document!r} can't be written to a run "
-                        "file, whose columns are separated by spaces; rename them."
-                    )
-                file.write(f"{query} Q0 {document} {rank} {score!r} {name}\n")
+                file.write(f"{query} Q0 {document} {rank} {float(score)!r} {name}\n")
 
 
 def read_run(path: Path) -> Run:
     """Read a run file; its ranks decide the order, then its scores."""
-    rows: dict[str, list[tuple[int, float, str]]] = {}
+    rows: dict[str, dict[str, tuple[int, float, str]]] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CorpusError(f"{path} can't be read as a run file ({error}).") from error
     for number, line in enumerate(lines, start=1):
@@ -54,8 +57,12 @@ def read_run(path: Path) -> Run:
             ) from None
         if math.isnan(row[1]):
             raise CorpusError(f"{path} line {number}: the score is not a number.")
-        rows.setdefault(query, []).append(row)
+        if document in rows.setdefault(query, {}):
+            raise CorpusError(
+                f"{path} line {number}: the query {query!r} has the document {document!r} already."
+            )
+        rows[query][document] = row
     return {
-        query: [(document, -score) for _, score, document in sorted(own)]
+        query: [(document, -score) for _, score, document in sorted(own.values())]
         for query, own in rows.items()
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from pseudoquery.datasets import Dataset
 from pseudoquery.encoding import document_text
+from pseudoquery.errors import QueryError
 from pseudoquery.evaluate import ANSWER_DEPTHS, MEASURES, answer_accuracy, per_query
 from pseudoquery.index import Added, Index
 from pseudoquery.ranking import Mode, SearchSettings
@@ -56,9 +57,15 @@ def judge(
 ) -> dict[str, dict[str, float]]:
     """Compute, for each query, the measures by judgement and, where it has answers, by those."""
     figures = per_query(run, dataset.qrels, measures)
-    if any(query.answers for query in dataset.queries):
+    asked = [query for query in dataset.queries if query.answers]
+    if asked:
         deepest = max(ANSWER_DEPTHS)
-        found = {document for own in run.values() for document, _ in own[:deepest]}
+        found = {document for one in asked for document, _ in run.get(one.id, ())[:deepest]}
         texts = {one.id: document_text(one)[0] for one in dataset.documents() if one.id in found}
-        figures.update(answer_accuracy(run, dataset.queries, texts))
+        if missing := found - texts.keys():
+            raise QueryError(
+                f"the run has {len(missing)} documents that {dataset.name} has not, the first is "
+                f"{min(missing)!r}; the run and the collection do not belong together."
+            )
+        figures.update(answer_accuracy(run, asked, texts))
     return figures

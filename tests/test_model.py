@@ -21,7 +21,13 @@ from transformers.utils import logging
 from pseudoquery import model as model_module
 from pseudoquery.encoding import encode_texts
 from pseudoquery.errors import ModelError
-from pseudoquery.model import default_model_path, fingerprint, load_model, representation_of
+from pseudoquery.model import (
+    chosen_representation,
+    default_model_path,
+    fingerprint,
+    load_model,
+    representation_of,
+)
 from pseudoquery.pooling import Pooling
 from pseudoquery.representation import Representation, preset
 
@@ -490,3 +496,15 @@ def test_weights_in_half_precision_are_used_in_single(tiny_model_path: str, tmp_
     model.half().save_pretrained(str(tmp_path / "half"))
     loaded = load_model(str(tmp_path / "half"), device="cpu")
     assert {tensor.dtype for tensor in loaded.parameters()} == {torch.float32}
+
+
+def test_a_chosen_k_changes_nothing_else(tiny_model_path: str, tmp_path: Path) -> None:
+    own = Representation(k=3, scale=7.0, append="mean")
+    load_model(tiny_model_path, own, device="cpu").save_pretrained(str(tmp_path / "own"))
+    ours = str(tmp_path / "own")
+    assert chosen_representation(ours, None, None) is None
+    assert chosen_representation(ours, None, 5) == Representation(k=5, scale=7.0, append="mean")
+    assert chosen_representation(ours, "paper", 5) == preset("paper", k=5)
+    assert chosen_representation(ours, "paper", None) == preset("paper")
+    assert chosen_representation(tiny_model_path, None, 5) == preset("recommended", k=5)
+    assert chosen_representation("default", None, 5) == preset("recommended", k=5)

@@ -1,0 +1,419 @@
+"""`pseudoquery evaluate`: an index, a model or a run in, figures out, and no option in vain."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pseudoquery.cli import main
+from pseudoquery.corpus import read_qrels
+from pseudoquery.datasets import load_dataset
+from pseudoquery.evaluate import MEASURES, compare, evaluate, means
+from pseudoquery.index import Index
+from pseudoquery.model import load_model
+from pseudoquery.ranking import SearchSettings
+from pseudoquery.representation import preset
+from pseudoquery.runs import Run, read_run
+from pseudoquery.trial import judge
+
+WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
+TEXTS = [
+    " ".join(WORDS[(number * step) % 11] for step in range(1, 9)) + f" {number}"
+    for number in range(20)
+]
+ANSWERS = ["answer@1", "answer@5", "answer@20", "answer@100"]
+
+
+class Ran(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in this process."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; put it back
+
+    def ran(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        return Ran(code, *capsys.readouterr())
+
+    return ran
+
+
+def write(path: Path, *records: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    text = [one if isinstance(one, str) else json.dumps(one) for one in records]
+    path.write_text("".join(f"{line}\n" for line in text))
+    return path
+
+
+@pytest.fixture(scope="session")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BEIR folder with two splits, the first of which has answers."""
+    folder = tmp_path_factory.mktemp("collections") / "small"
+    folder.mkdir()
+    documents = [{"_id": f"d{number}", "text": text} for number, text in enumerate(TEXTS)]
+    write(folder / "corpus.jsonl", *documents)
+    queries: list[dict[str, Any]] = [
+        {"_id": f"q{number}", "text": f"the {WORDS[number]} of the {WORDS[-number]}"}
+        for number in range(10)
+    ]
+    for number in range(5):
+        queries[number]["answers"] = ["nowhere", f"{7 + number}"]
+    write(folder / "queries.jsonl", *queries)
+    # Of no sense to a random model, so that the figures are neither 0 nor 1.
+    lines = [f"q{number} 0 d{(7 * number) % 20} 1" for number in range(10)]
+    write(folder / "qrels" / "dev.tsv", *lines[:5])
+    write(folder / "qrels" / "test.tsv", *lines[5:])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(collection: Path, tiny_model_path: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the collection; not to be changed."""
+    folder = tmp_path_factory.mktemp("built") / "index"
+    main(["index", str(collection), "--out", str(folder), "--model", tiny_model_path])
+    return folder
+
+
+class Result(NamedTuple):
+    """What a command found: its report, and the run that it saved."""
+
+    report: dict[str, Any]
+    run: Run
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The mean of each measure."""
+        found: dict[str, float] = self.report["figures"]
+        return found
+
+
+@pytest.fixture
+def result(run: Command, collection: Path, tmp_path: Path) -> Callable[..., Result]:
+    """Evaluate on the collection's split dev, and read what was printed and saved."""
+
+    def evaluated(*options: object) -> Result:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.trec"
+        split = () if "--split" in options else ("--split", "dev")
+        ran = run("evaluate", collection, *split, *options, "--json", "--save-run", path)
+        assert (ran.code, ran.err) == (0, "")
+        return Result(json.loads(ran.out), read_run(path))
+
+    return evaluated
+
+
+def refused(ran: Ran, *words: str) -> None:
+    """Check that bad input got one sentence on stderr, and exit code 2."""
+    assert (ran.code, ran.out) == (2, "")
+    assert re.fullmatch(r"Error: [^\n]+[.)]\n", ran.err)
+    assert "bug" not in ran.err
+    for word in words:
+        assert word in ran.err
+
+
+# --- an index, a run, a model
+
+
+def test_an_index(result: Callable[..., Result], collection: Path, built: Path) -> None:
+    found = result("--index", built)
+    assert (found.report["dataset"], found.report["queries"]) == ("small", 5)
+    assert "compared" not in found.report
+    assert list(found.figures) == [*MEASURES, *ANSWERS]
+    assert all(len(ranking) == 20 for ranking in found.run.values())
+    queries = load_dataset(str(collection), "dev").queries
+    rankings = Index.open(built).rank_many([query.text for query in queries])
+    assert found.run == dict(zip((query.id for query in queries), rankings, strict=True))
+    by_judgement = evaluate(found.run, read_qrels(collection / "qrels" / "dev.tsv"))
+    assert {name: found.figures[name] for name in MEASURES} == by_judgement
+    assert 0 < by_judgement["RR@10"] < 1
+    assert found.figures["answer@20"] == 1.0 > found.figures["answer@1"]
+
+
+def test_a_saved_run_has_the_same_figures(
+    result: Callable[..., Result], built: Path, tmp_path: Path
+) -> None:
+    found = result("--index", built)
+    assert result("--run", tmp_path / "0.trec") == found
+    words = result("--index", built, "--mode", "bm25")
+    assert result("--run", tmp_path / "2.trec") == words != found
+
+
+def test_a_query_missing_from_a_run_counts_as_zero(
+    result: Callable[..., Result], tmp_path: Path
+) -> None:
+    # q0's only right document is d0, and "7" is in d7 alone; the other four queries are left out.
+    file = write(tmp_path / "one.trec", "q0 Q0 d0 1 2 x", "q0 Q0 d7 2 1 x", "other Q0 d1 1 1 x")
+    found = result("--run", file)
+    assert found.report["queries"] == 5
+    assert found.figures["RR@10"] == found.figures["Success@1"] == 1 / 5
+    assert (found.figures["answer@1"], found.figures["answer@5"]) == (0.0, 1 / 5)
+
+
+def test_the_split_decides(result: Callable[..., Result], built: Path, collection: Path) -> None:
+    found = result("--index", built, "--split", "test")
+    assert list(found.run) == ["q5", "q6", "q7", "q8", "q9"]
+    assert list(found.figures) == list(MEASURES), "no answers, no accuracy by answers"
+    assert found.figures == evaluate(found.run, read_qrels(collection / "qrels" / "test.tsv"))
+
+
+def test_a_model(result: Callable[..., Result], built: Path, tiny_model_path: str) -> None:
+    found = result("--model", tiny_model_path)
+    assert found == result("--index", built), "an index that was made for this is no other"
+    two = result("--model", tiny_model_path, "--k", 2)
+    single = result("--model", tiny_model_path, "--preset", "single-vector")
+    runs = [found.run, two.run, single.run]
+    assert all(one != other for one in runs for other in runs if one is not other)
+    assert two == result("--model", tiny_model_path, "--k", 2, "--preset", "recommended")
+    assert found == result("--model", tiny_model_path, "--preset", "recommended")
+
+
+def test_a_model_keeps_its_own_representation(
+    result: Callable[..., Result], tiny_model_path: str, tmp_path: Path
+) -> None:
+    trained = load_model(tiny_model_path, preset("single-vector"), device="cpu")
+    trained.save_pretrained(str(tmp_path / "trained"), create_model_card=False)
+    found = result("--model", tmp_path / "trained")
+    assert found == result("--model", tiny_model_path, "--preset", "single-vector")
+    other = result("--model", tmp_path / "trained", "--preset", "recommended")
+    assert other == result("--model", tiny_model_path)
+    assert other.run != found.run
+
+
+def test_the_default_model(
+    result: Callable[..., Result], tiny_model_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def load(name: object, representation: object) -> Any:
+        asked.append(name)
+        return load_model(tiny_model_path)
+
+    monkeypatch.setattr("pseudoquery.index._loaded", load)
+    result()
+    assert asked[0] == "default"
+
+
+def test_nothing_is_left_behind(
+    run: Command,
+    collection: Path,
+    tiny_model_path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pseudoquery import trial
+
+    made: list[Path] = []
+    real = trial.index_dataset
+
+    def spied(dataset: Any, folder: Path, **settings: Any) -> Any:
+        made.append(folder)
+        yield from real(dataset, folder, **settings)
+        assert (folder / "index.sqlite").is_file()
+
+    monkeypatch.setattr(trial, "index_dataset", spied)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options = (collection, "--split", "dev", "--model", tiny_model_path)
+    before = sorted(collection.rglob("*"))
+    assert run("evaluate", *options).code == 0
+    with monkeypatch.context() as broken:
+        broken.setattr("pseudoquery.index.Index.rank_many", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run("evaluate", *options)
+    assert len(made) == 2
+    assert all(tmp_path in folder.parents for folder in made)
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(collection.rglob("*")) == before
+
+
+# --- options
+
+
+def test_how_it_is_asked_changes_the_run(
+    result: Callable[..., Result], built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = result("--index", built)
+    words = result("--index", built, "--mode", "bm25")
+    both = result("--index", built, "--mode", "hybrid")
+    assert plain == result("--index", built, "--mode", "dense")
+    assert plain.run != words.run != both.run != plain.run
+    assert plain.figures != words.figures
+    few = result("--index", built, "--top", 3)
+    assert few.run == {query: ranking[:3] for query, ranking in plain.run.items()}
+    assert few.figures["R@1000"] < plain.figures["R@1000"] == 1.0
+    # So few are recalled that only --exact finds the rest.
+    narrow = partial(SearchSettings, recall_vectors=1)
+    monkeypatch.setattr("pseudoquery.index.SearchSettings", narrow)
+    guessed = result("--index", built, "--top", 3)
+    proven = result("--index", built, "--top", 3, "--exact")
+    assert {len(ranking) for ranking in guessed.run.values()} == {1}
+    assert proven == few
+
+
+def test_measures(result: Callable[..., Result], built: Path) -> None:
+    plain = result("--index", built)
+    found = result("--index", built, "--measure", "P@1", "--measure", "RR@10")
+    assert list(found.figures) == ["P@1", "RR@10", *ANSWERS]
+    assert found.figures["P@1"] == plain.figures["Success@1"]
+    assert found.figures["RR@10"] == plain.figures["RR@10"]
+
+
+def test_per_query(run: Command, collection: Path, built: Path, tmp_path: Path) -> None:
+    options = (collection, "--split", "dev", "--index", built, "--json")
+    target = tmp_path / "each.jsonl"
+    ran = run("evaluate", *options, "--per-query", target, "--save-run", tmp_path / "run.trec")
+    rows = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [row["query"] for row in rows] == ["q0", "q1", "q2", "q3", "q4"]
+    figures = judge(read_run(tmp_path / "run.trec"), load_dataset(str(collection), "dev"))
+    for row in rows:
+        assert row == {"query": row["query"]} | {
+            name: own[row["query"]] for name, own in figures.items()
+        }
+    assert json.loads(ran.out)["figures"] == pytest.approx(means(figures))
+
+
+def test_per_query_where_some_have_no_answers(
+    run: Command, collection: Path, built: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (folder / name).write_bytes((collection / name).read_bytes())
+    write(folder / "qrels" / "all.tsv", "q0 0 d0 1", "q9 0 d3 1")
+    target = tmp_path / "each.jsonl"
+    options = ("--split", "all", "--index", built, "--measure", "RR")
+    assert run("evaluate", folder, *options, "--per-query", target).code == 0
+    first, second = (json.loads(line) for line in target.read_text().splitlines())
+    assert list(first) == ["query", "RR", *ANSWERS]
+    assert list(second) == ["query", "RR"]
+
+
+def test_two_runs_compared(
+    result: Callable[..., Result], run: Command, collection: Path, built: Path, tmp_path: Path
+) -> None:
+    other = result("--index", built, "--mode", "bm25")
+    found = result("--index", built, "--compare", tmp_path / "0.trec")
+    loaded = load_dataset(str(collection), "dev")
+    compared = compare(judge(found.run, loaded), judge(other.run, loaded))
+    assert [row["measure"] for row in found.report["compared"]] == [*MEASURES, *ANSWERS]
+    for row, one in zip(found.report["compared"], compared, strict=True):
+        assert (row["first"], row["second"]) == (one.first, one.second)
+        assert (row["better"], row["worse"], row["p_value"]) == (one.better, one.worse, one.p_value)
+        assert row["first"] == found.figures[row["measure"]]
+        assert row["second"] == other.figures[row["measure"]]
+    assert any(row["better"] or row["worse"] for row in found.report["compared"])
+    same = result("--index", built, "--compare", tmp_path / "1.trec")
+    assert {row["p_value"] for row in same.report["compared"]} == {1.0}
+    assert {row["better"] + row["worse"] for row in same.report["compared"]} == {0}
+
+
+def test_for_people(
+    result: Callable[..., Result], run: Command, collection: Path, built: Path, tmp_path: Path
+) -> None:
+    words = result("--index", built, "--mode", "bm25")
+    found = result("--index", built)
+    options = (collection, "--split", "dev", "--run", tmp_path / "1.trec")
+    ran = run("evaluate", *options)
+    assert (ran.code, ran.err) == (0, "")
+    heading, *rows = (line.split() for line in ran.out.splitlines())
+    assert heading == ["measure", "%"]
+    assert rows == [[name, f"{100 * value:.2f}"] for name, value in found.figures.items()]
+    ran = run("evaluate", *options, "--compare", tmp_path / "0.trec")
+    heading, *rows = (re.split(r"  +", line.strip()) for line in ran.out.splitlines())
+    assert heading == ["measure", "this run", "other run", "better", "worse", "p"]
+    assert [row[:3] for row in rows] == [
+        [name, f"{100 * value:.2f}", f"{100 * words.figures[name]:.2f}"]
+        for name, value in found.figures.items()
+    ]
+
+
+# --- what can't be done
+
+
+def test_an_index_and_a_run(run: Command, collection: Path, built: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "run.trec", "q0 Q0 d0 1 1 x")
+    options = (collection, "--split", "dev", "--index", built, "--run", file)
+    refused(run("evaluate", *options), "an --index or a --run, not both")
+
+
+def test_bad_input_is_refused_before_anything_is_searched(
+    run: Command, collection: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pseudoquery.index.Index.rank_many", lambda *_, **__: 1 / 0)
+    bad = write(tmp_path / "bad.trec", "q0 Q0 d0 1 1 x", "q0 Q0 d1")
+    alien = write(tmp_path / "alien.trec", "q0 Q0 alien 1 1 x")
+
+    def evaluated(dataset: object, *options: object, split: str = "dev") -> Ran:
+        return run("evaluate", dataset, "--split", split, "--index", built, *options)
+
+    refused(evaluated(collection, "--measure", "RR@10", "--measure", "foo"), "no measure 'foo'")
+    refused(evaluated(collection, "--measure", "nDCG@0"), "no measure 'nDCG@0'")
+    refused(evaluated(tmp_path / "missing"), "missing is no test collection")
+    refused(evaluated("irds"), "irds is no test collection")
+    refused(evaluated(collection, split="train"), "train.tsv: there is no such file")
+    refused(evaluated(collection, "--compare", tmp_path / "missing"), "missing can't be read")
+    refused(evaluated(collection, "--compare", bad), "bad.trec line 2")
+    refused(evaluated(collection, "--compare", alien), "'alien'", "do not belong together")
+    for option in ("--save-run", "--per-query"):
+        target = tmp_path / "missing" / "file"
+        refused(evaluated(collection, option, target), f"{target} can't be written", "no folder")
+    with pytest.raises(ZeroDivisionError):
+        evaluated(collection)  # so that all of the above proves something
+
+
+def test_other_bad_input(run: Command, collection: Path, built: Path, tmp_path: Path) -> None:
+    options = (collection, "--split", "dev")
+    bad = write(tmp_path / "bad.trec", "q0 Q0 d0 1 nan x")
+    refused(run("evaluate", *options, "--run", bad), "bad.trec line 1")
+    refused(
+        run("evaluate", *options, "--run", tmp_path / "missing"),
+        "missing can't be read as a run file",
+    )
+    refused(run("evaluate", *options, "--index", tmp_path / "missing"), "missing")
+    refused(run("evaluate", *options, "--model", tmp_path / "missing"), "can't be loaded")
+    refused(run("evaluate", *options, "--preset", "best"), "no preset 'best'")
+    refused(run("evaluate", *options, "--index", built, "--save-run", tmp_path), "Is a directory")
+    for wrong in (("--top", "0"), ("--k", "0"), ("--mode", "sparse")):
+        ran = run("evaluate", *options, *wrong)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"Invalid value for '{wrong[0]}'" in ran.err
+    ran = run("evaluate", collection)
+    assert ran.code == 2
+    assert "Missing option '--split'" in ran.err
+
+
+def test_ids_that_a_run_file_cannot_hold(
+    run: Command, collection: Path, tiny_model_path: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "spaces"
+    folder.mkdir()
+    write(folder / "corpus.jsonl", {"_id": "d 1", "text": "king"})
+    write(folder / "queries.jsonl", {"_id": "q 1", "text": "king"})
+    write(folder / "qrels" / "dev.tsv", "query-id\tcorpus-id\tscore", "q 1\td 1\t1")
+    options = (folder, "--split", "dev", "--model", tiny_model_path)
+    ran = run("evaluate", *options, "--json")
+    assert json.loads(ran.out)["figures"]["RR@10"] == 1.0
+    refused(
+        run("evaluate", *options, "--save-run", tmp_path / "run.trec"), "'q 1' can't be written"
+    )
+    assert not (tmp_path / "run.trec").exists()
