@@ -42,7 +42,9 @@ from pseudoquery.writer import Writer, document_checksum, read_facts
 
 FORMAT = 1
 UNFINISHED = "index.sqlite.new"
-SCHEMA = """
+FULLTEXT_TOKENIZER = "porter unicode61 remove_diacritics 2"
+
+SCHEMA = f"""
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 BEGIN;
@@ -58,7 +60,7 @@ CREATE TABLE documents (
 CREATE TABLE deleted (ordinal INTEGER PRIMARY KEY);
 CREATE VIRTUAL TABLE fulltext USING fts5(
   title, text, content='documents', content_rowid='ordinal',
-  tokenize='porter unicode61 remove_diacritics 2');
+  tokenize='{FULLTEXT_TOKENIZER}');
 CREATE TRIGGER documents_added AFTER INSERT ON documents BEGIN
   INSERT INTO fulltext(rowid, title, text) VALUES (new.ordinal, new.title, new.text);
 END;
@@ -67,7 +69,7 @@ CREATE TRIGGER documents_removed AFTER DELETE ON documents BEGIN
   VALUES ('delete', old.ordinal, old.title, old.text);
 END;
 COMMIT;
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pseudoquery.cli import cli, main
+from pseudoquery.train import read_config
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -67,8 +68,15 @@ def test_make_targets_exist() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    shown = set(re.findall(r"^pseudoquery (\w+)", README, re.MULTILINE))
+    shown = set(re.findall(r"(?:^|`)pseudoquery (\w+)", README, re.MULTILINE))
     assert set(cli.commands) - shown == {"demo"}
+
+
+def test_the_training_example_is_a_configuration(tmp_path: Path) -> None:
+    (example,) = blocks("toml")
+    (tmp_path / "training.toml").write_text(example)
+    config = read_config(tmp_path / "training.toml")
+    assert (config.refresh_steps, config.representation) == (50, {"k": 8})
 
 
 def test_file_map_is_true() -> None:

@@ -1,0 +1,45 @@
+"""A small test collection that can be learnt: each question names what its document is about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+THINGS = (
+    "king",
+    "city",
+    "book",
+    "river",
+    "woman",
+    "horse",
+    "moon",
+    "sun",
+    "bridge",
+    "bird",
+    "song",
+    "war",
+)
+
+
+def write_collection(folder: Path, answers: bool = False) -> Path:
+    """Write a BEIR folder with twelve documents, two questions each for training, one for dev."""
+    (folder / "qrels").mkdir(parents=True)
+    documents: list[dict[str, Any]] = []
+    queries: list[dict[str, Any]] = []
+    qrels: dict[str, list[str]] = {"train": [], "dev": []}
+    for place, thing in enumerate(THINGS):
+        text = f"This is about the {thing}. It was {THINGS[place - 1]} day, and {thing} again."
+        documents.append({"_id": f"d{place}", "text": text})
+        for number, form in enumerate(("what about the {}", "who saw the {}", "where is the {}")):
+            id_ = f"q{place}-{number}"
+            metadata = {"metadata": {"answers": [thing]}} if answers else {}
+            queries.append({"_id": id_, "text": form.format(thing), **metadata})
+            qrels["dev" if number == 2 else "train"].append(f"{id_}\td{place}\t1")
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines)
+    for split, judged in qrels.items():
+        content = "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
+        (folder / "qrels" / f"{split}.tsv").write_text(content)
+    return folder
