@@ -17,6 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pseudoquery.cli_options import (
+    as_json,
+    exact_option,
+    folder_argument,
+    k_option,
+    mode_option,
+    model_option,
+    path_type,
+    preset_option,
+)
 from pseudoquery.cli_research import evaluate, mine, train
 from pseudoquery.errors import CorpusError, PseudoqueryError
 from pseudoquery.version import VERSION
@@ -27,10 +37,6 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-# That a folder can't be read is for the store to say, which knows what to do.
-folder_type = click.Path(path_type=Path, readable=False)
-folder_argument = click.argument("folder", type=folder_type)
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(["stop", "skip"]),
@@ -63,23 +69,13 @@ def cli() -> None:
 @click.option(
     "--out",
     "folder",
-    type=folder_type,
+    type=path_type,
     required=True,
     help="The folder to make the index in.",
 )
-@click.option(
-    "--model",
-    default="default",
-    show_default=True,
-    help="A model's folder, its id on the Hugging Face Hub, or 'default'.",
-)
-@click.option(
-    "--preset",
-    "preset_name",
-    default=None,
-    help="paper, released-code, recommended, single-vector or late-interaction.",
-)
-@click.option("--k", type=click.IntRange(min=1), help="Pseudo queries per document.")
+@model_option
+@preset_option
+@k_option
 @click.option(
     "--long",
     type=click.Choice(["windows", "truncate"]),
@@ -161,14 +157,8 @@ def delete(folder: Path, ids: tuple[str, ...], as_json: bool) -> None:
 @click.argument("query")
 @click.option("--top", type=int, default=10, show_default=True, help="How many documents.")
 @where_option
-@click.option("--exact", is_flag=True, help="Search on until the answer is proven exact.")
-@click.option(
-    "--mode",
-    type=click.Choice(["dense", "bm25", "hybrid"]),
-    default="dense",
-    show_default=True,
-    help="By meaning, by words, or both.",
-)
+@exact_option
+@mode_option
 @click.option(
     "--structure",
     default="auto",
@@ -332,7 +322,7 @@ def compact(folder: Path, as_json: bool) -> None:
 @cli.command()
 @click.option(
     "--folder",
-    type=folder_type,
+    type=path_type,
     default=Path("demo-index"),
     show_default=True,
     help="Where to make the demo's index.",

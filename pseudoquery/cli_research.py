@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pseudoquery.cli_options import (
+    as_json,
+    exact_option,
+    k_option,
+    mode_option,
+    model_option,
+    path_type,
+    preset_option,
+    split_option,
+)
 from pseudoquery.errors import QueryError
 
 if TYPE_CHECKING:
@@ -18,35 +28,19 @@ if TYPE_CHECKING:
     from pseudoquery.runs import Run
     from pseudoquery.trial import Ask
 
-path = click.Path(path_type=Path)
-
 
 @click.command()
 @click.argument("dataset")
-@click.option("--split", required=True, help="The split whose judgements count, such as dev.")
-@click.option("--index", "folder", type=path, help="An index of the collection's documents.")
-@click.option("--run", "run_file", type=path, help="Judge this TREC run file; nothing is searched.")
+@split_option
+@click.option("--index", "folder", type=path_type, help="An index of the collection's documents.")
 @click.option(
-    "--model",
-    default="default",
-    show_default=True,
-    help="Index the documents with this model, if no --index or --run is given.",
+    "--run", "run_file", type=path_type, help="Judge this TREC run file; nothing is searched."
 )
-@click.option(
-    "--preset",
-    "preset_name",
-    default=None,
-    help="Give the model another representation than its own.",
-)
-@click.option("--k", type=click.IntRange(min=1), help="Pseudo queries per document.")
-@click.option(
-    "--mode",
-    type=click.Choice(["dense", "bm25", "hybrid"]),
-    default="dense",
-    show_default=True,
-    help="By meaning, by words, or both.",
-)
-@click.option("--exact", is_flag=True, help="Prove every answer.")
+@model_option
+@preset_option
+@k_option
+@mode_option
+@exact_option
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -60,10 +54,12 @@ path = click.Path(path_type=Path)
     multiple=True,
     help="A measure by its name in ir-measures; may be given several times.",
 )
-@click.option("--save-run", type=path, help="Write the ranking as a TREC run file.")
-@click.option("--per-query", type=path, help="Write each query's figures, a JSON object a line.")
-@click.option("--compare", type=path, help="Compare with this run file, by a paired t-test.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+@click.option("--save-run", type=path_type, help="Write the ranking as a TREC run file.")
+@click.option(
+    "--per-query", type=path_type, help="Write each query's figures, a JSON object a line."
+)
+@click.option("--compare", type=path_type, help="Compare with this run file, by a paired t-test.")
+@as_json
 def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how well an index, a model or a run answers the queries of DATASET: a folder in
     BEIR's, MS MARCO's or DPR's format, or irds: and an ir_datasets id.
@@ -94,8 +90,8 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
 
 
 @click.command()
-@click.argument("config", type=path)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+@click.argument("config", type=path_type)
+@as_json
 def train(config: Path, as_json: bool) -> None:
     """Train a model as the TOML file CONFIG says; run again after a kill, it goes on."""
     from pseudoquery.train import read_config
@@ -117,8 +113,8 @@ def train(config: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("dataset")
-@click.option("--split", required=True, help="The split whose queries get negatives.")
-@click.option("--out", "target", type=path, required=True, help="The file to write.")
+@split_option
+@click.option("--out", "target", type=path_type, required=True, help="The file to write.")
 @click.option(
     "--model",
     default="bm25",
@@ -132,7 +128,7 @@ def train(config: Path, as_json: bool) -> None:
     show_default=True,
     help="Negatives per query.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+@as_json
 def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json: bool) -> None:
     """Find hard negatives for the queries of DATASET: documents that are ranked high, are not
     known to be right, and do not contain the answer.

@@ -1,10 +1,28 @@
-"""A small test collection that can be learnt: each question names what its document is about."""
+"""Documents for the tests, and a collection that can be learnt: each question names a thing."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+from pseudoquery.records import Document
+
+WORDS = re.findall(
+    r"\w+",
+    "river city king queen war peace music song book water fire earth sun moon bird cat dog horse "
+    "tree flower house door road train ship year night people child school money bread wine heart",
+)
+DOCUMENTS = [
+    Document(
+        f"id {number}",
+        " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 8 + number % 5)),
+        f"{WORDS[number]} history" if number % 3 == 0 else "",
+        {"n": number, "even": number % 2 == 0, "tags": [WORDS[number], "all"]},
+    )
+    for number in range(30)
+]
 
 THINGS = (
     "king",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import string
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from command import Ran, Run
 from hypothesis import settings
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from pseudoquery.cli import main
 from pseudoquery.model import load_model
 from pseudoquery.representation import preset
 
@@ -76,3 +80,20 @@ def tiny_model_path(plain_model_path: Path, tmp_path_factory: pytest.TempPathFac
 def tiny_model(tiny_model_path: str) -> MultiVectorEncoder:
     """The tiny encoder with four pseudo queries a document; shared, so not to be changed."""
     return load_model(tiny_model_path, preset("recommended", k=4), device="cpu")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; put it back
+
+    def call(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        return Ran(code, *capsys.readouterr())
+
+    return call

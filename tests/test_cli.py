@@ -10,13 +10,14 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
+from command import Ran, Run, write
 
 from pseudoquery import cli as cli_module
 from pseudoquery.cli import cli, main
@@ -36,54 +37,6 @@ RECORDS: list[dict[str, Any]] = [
     }
     for number in range(40)
 ]
-
-
-class Ran(NamedTuple):
-    """How a command ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Parse the output as strict JSON."""
-        return json.loads(self.out, parse_constant=_no_constant)
-
-    @property
-    def lines(self) -> list[Any]:
-        """Parse each line of the output."""
-        return [json.loads(line, parse_constant=_no_constant) for line in self.out.splitlines()]
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in this process."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; put it back
-
-    def call(*arguments: object) -> Ran:
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        return Ran(code, *capsys.readouterr())
-
-    return call
-
-
-def write(path: Path, *records: Any) -> Path:
-    text = [one if isinstance(one, str) else json.dumps(one) for one in records]
-    path.write_text("".join(f"{line}\n" for line in text))
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from command import Ran, write
+from command import Run as Command
 
 from pseudoquery.cli import main
 from pseudoquery.corpus import read_qrels
@@ -30,41 +31,6 @@ TEXTS = [
     for number in range(20)
 ]
 ANSWERS = ["answer@1", "answer@5", "answer@20", "answer@100"]
-
-
-class Ran(NamedTuple):
-    """How a command ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in this process."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; put it back
-
-    def ran(*arguments: object) -> Ran:
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        return Ran(code, *capsys.readouterr())
-
-    return ran
-
-
-def write(path: Path, *records: Any) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    text = [one if isinstance(one, str) else json.dumps(one) for one in records]
-    path.write_text("".join(f"{line}\n" for line in text))
-    return path
 
 
 @pytest.fixture(scope="session")

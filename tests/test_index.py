@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collection import DOCUMENTS, WORDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
@@ -25,20 +25,6 @@ from pseudoquery.records import Answer, Document
 from pseudoquery.representation import preset
 from pseudoquery.segments import segment_path
 
-WORDS = re.findall(
-    r"\w+",
-    "river city king queen war peace music song book water fire earth sun moon bird cat dog horse "
-    "tree flower house door road train ship year night people child school money bread wine heart",
-)
-DOCUMENTS = [
-    Document(
-        f"id {number}",
-        " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 8 + number % 5)),
-        f"{WORDS[number]} history" if number % 3 == 0 else "",
-        {"n": number, "even": number % 2 == 0, "tags": [WORDS[number], "all"]},
-    )
-    for number in range(30)
-]
 QUERIES = ["who was the king of the city", "bird song", "the old house by the river?"]
 
 

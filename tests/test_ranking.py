@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collection import DOCUMENTS
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding import encode_queries
@@ -17,20 +18,6 @@ from pseudoquery.index import Index
 from pseudoquery.ranking import MODES, Mode, SearchSettings, check_search
 from pseudoquery.records import Document
 
-WORDS = re.findall(
-    r"\w+",
-    "river city king queen war peace music song book water fire earth sun moon bird cat dog horse "
-    "tree flower house door road train ship year night people child school money bread wine heart",
-)
-DOCUMENTS = [
-    Document(
-        f"id {number}",
-        " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 8 + number % 5)),
-        f"{WORDS[number]} history" if number % 3 == 0 else "",
-        {"n": number, "even": number % 2 == 0},
-    )
-    for number in range(30)
-]
 QUERIES = ["who was the king of the city", "bird song", "???", "the old house by the river?"]
 NARROW = SearchSettings(recall_vectors=2)
 """Recalls so little that `exact` must do the work."""
