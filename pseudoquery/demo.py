@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from pseudoquery.corpus import read_documents, read_qrels, read_queries
+from pseudoquery.corpus import read_documents
+from pseudoquery.datasets import load_dataset
 from pseudoquery.encoding import document_text, pool_texts, pooling_of, read_texts
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.evaluate import evaluate
 from pseudoquery.index import Index, batches
-from pseudoquery.records import Answer, Qrel, Query
 from pseudoquery.representation import preset
-from pseudoquery.runs import run_of
 from pseudoquery.terminal import bar, console, show_answer, working
+from pseudoquery.trial import Ask, ask_all
 
 QUESTIONS = (
     "What do white blood cells do against bacteria?",
     "How do plants turn light into energy?",
     "How do schools without state funding pay their way?",
 )
-Ask = Callable[[list[str]], list[Answer]]
 
 
 def run(folder: Path, data: Path | None = None) -> None:
@@ -83,34 +81,30 @@ def _show_questions(index: Index) -> None:
 
 
 def _show_table(data: Path, index: Index, single: Index) -> None:
-    queries = list(read_queries(data))
-    qrels = list(read_qrels(data / "qrels" / "dev.tsv"))
-    ways: dict[str, Ask] = {
-        "BM25 (words)": lambda texts: index.search_many(texts, 20, mode="bm25"),
-        "one vector per document": lambda texts: single.search_many(texts, 20, exact=True),
-        "pseudo queries": lambda texts: index.search_many(texts, 20, exact=True),
-        "pseudo queries + BM25": lambda texts: index.search_many(texts, 20, mode="hybrid"),
+    dataset = load_dataset(str(data), "dev")
+    ways = {
+        "BM25 (words)": (index, Ask(20, "bm25")),
+        "one vector per document": (single, Ask(20, exact=True)),
+        "pseudo queries": (index, Ask(20, exact=True)),
+        "pseudo queries + BM25": (index, Ask(20, "hybrid", exact=True)),
     }
-    table = Table(title=f"\n{len(queries):,} questions over the same documents", title_style="bold")
+    count = len(dataset.queries)
+    table = Table(title=f"\n{count:,} questions over the same documents", title_style="bold")
     table.add_column("")
     for heading in ("MRR@10", "top-20"):
         table.add_column(heading, justify="right")
-    with working("Asking all questions"):
-        for name, ask in ways.items():
-            table.add_row(name, *_figures(ask, queries, qrels))
+    with bar(len(ways) * count, "Asking all questions") as advance:
+        for name, (asked, ask) in ways.items():
+            run = ask_all(asked, dataset, ask, advance)
+            figures = evaluate(run, dataset.qrels, ("RR@10", "Success@20"))
+            table.add_row(name, *(f"{100 * value:.1f}" for value in figures.values()))
     console.print(table)
-
-
-def _figures(ask: Ask, queries: list[Query], qrels: list[Qrel]) -> list[str]:
-    answers = ask([query.text for query in queries])
-    figures = evaluate(run_of(queries, answers), qrels, ("RR@10", "Success@20"))
-    return [f"{100 * value:.1f}" for value in figures.values()]
 
 
 def _show_next_steps(folder: Path) -> None:
     console.print(
         "\nThe encoder is all-MiniLM-L6-v2, not yet trained for pseudo queries. Now try:\n"
         f'  pseudoquery search {folder} "your question"\n'
-        f'  pseudoquery explain {folder} "Who was Luther\'s wife?" dev-26-w5\n'
+        f'  pseudoquery explain {folder} "Who was Luther\'s wife?" dev-26-w11\n'
         "  pseudoquery index your-documents.jsonl --out my-index\n"
     )

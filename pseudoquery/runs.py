@@ -7,18 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pseudoquery.errors import CorpusError
-from pseudoquery.records import Answer, Query
 
 Run = Mapping[str, Sequence[tuple[str, float]]]
 """For each query's id, the ids and scores of its documents, best first."""
-
-
-def run_of(queries: Sequence[Query], answers: Sequence[Answer]) -> Run:
-    """Make a run of the answers to queries."""
-    return {
-        query.id: [(hit.id, hit.score) for hit in answer.hits]
-        for query, answer in zip(queries, answers, strict=True)
-    }
 
 
 def write_run(run: Run, path: Path, name: str = "pseudoquery") -> None:

@@ -15,8 +15,8 @@ from pseudoquery.evaluate import (
     means,
     per_query,
 )
-from pseudoquery.records import Answer, Hit, Qrel, Query
-from pseudoquery.runs import Run, run_of
+from pseudoquery.records import Qrel, Query
+from pseudoquery.runs import Run
 
 TWO = ("RR@10", "Success@20")
 
@@ -165,15 +165,3 @@ def test_runs_that_differ_alike_everywhere_have_a_p_value() -> None:
 def test_runs_on_other_queries_cannot_be_compared() -> None:
     with pytest.raises(QueryError, match="not judged on the same queries"):
         compare({"P@1": {"1": 1.0}}, {"P@1": {"2": 1.0}})
-
-
-def test_a_run_of_answers() -> None:
-    hits = tuple(Hit(id_, score, "", "", {}) for id_, score in (("a", 2.0), ("b", 1.0)))
-    answers = [Answer("one?", hits, True, 2), Answer("two?", (), False, 0)]
-    queries = [Query("1", "one?"), Query("2", "two?")]
-    assert run_of(queries, answers) == {"1": [("a", 2.0), ("b", 1.0)], "2": []}
-
-
-def test_a_run_needs_an_answer_for_every_query() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        run_of([Query("1", "one?")], [])
