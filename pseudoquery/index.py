@@ -172,6 +172,16 @@ class Index:
         """Add documents whose vectors (k, dim) were made elsewhere, by the same model."""
         for document in documents:
             check_document(document)
+        if len({document.id for document in documents}) != len(documents):
+            raise CorpusError("two of the documents have the same id; ids must be distinct.")
+        if len(vectors) != len(documents):
+            raise ModelError(f"there are vectors of {len(vectors)} for {len(documents)} documents.")
+        for document, own in zip(documents, vectors, strict=True):
+            if own.ndim != 2 or own.shape[1] != self.settings.dimension:
+                raise ModelError(
+                    f"the vectors of document {document.id!r} have the shape {own.shape}; "
+                    f"it should be (vectors, {self.settings.dimension})."
+                )
         with self.store.writer() as writer:
             writer.add(documents, vectors)
 

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery import index as index_module
-from pseudoquery.errors import CorpusError, IndexFolderError, ModelError, QueryError
+from pseudoquery.errors import (
+    CorpusError,
+    IndexFolderError,
+    ModelError,
+    PseudoqueryError,
+    QueryError,
+)
 from pseudoquery.index import Added, Index
 from pseudoquery.model import load_model
 from pseudoquery.ranking import SearchSettings
@@ -556,3 +562,21 @@ def test_vectors_do_not_depend_on_the_batch(
         np.testing.assert_allclose(
             together.view.vectors(0, count), single.view.vectors(0, count), atol=2e-3
         )
+
+
+def test_vectors_made_elsewhere(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
+    index = Index.create(tmp_path / "index", model=tiny_model)
+    vectors, _ = index.encode(DOCUMENTS[:4])
+    index.add_vectors(DOCUMENTS[:4], vectors)
+    other = Index.create(tmp_path / "other", model=tiny_model)
+    other.add(DOCUMENTS[:4])
+    assert index.rank_many(["river city"], 4) == other.rank_many(["river city"], 4)
+    for documents, made, message in (
+        (DOCUMENTS[4:6], vectors[:1], "vectors of 1 for 2 documents"),
+        (DOCUMENTS[4:5], [vectors[0].reshape(-1, 16)], r"should be \(vectors, 32\)"),
+        (DOCUMENTS[4:5], [vectors[0][0]], "have the shape"),
+        ([DOCUMENTS[4]] * 2, vectors[:2], "the same id"),
+    ):
+        with pytest.raises(PseudoqueryError, match=message):
+            index.add_vectors(documents, made)
+    assert len(index) == 4
