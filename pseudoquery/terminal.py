@@ -79,7 +79,11 @@ def line_count(source: str) -> int | None:
     """Count the records of a file that has one a line, to know how far there is to go."""
     path = Path(source)
     path = path / "corpus.jsonl" if path.is_dir() else path
-    if source == "-" or path.suffix not in (".jsonl", ".ndjson", ".tsv") or not path.is_file():
+    if (
+        source in ("", "-")
+        or path.suffix not in (".jsonl", ".ndjson", ".tsv")
+        or not path.is_file()
+    ):
         return None
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

@@ -18,6 +18,7 @@ from pseudoquery.index import Index
 from pseudoquery.ranking import SearchSettings
 from pseudoquery.records import Document, Qrel, Query
 from pseudoquery.representation import preset
+from pseudoquery.terminal import line_count
 from pseudoquery.trial import Ask, ask_all, index_dataset, judge
 
 WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
@@ -178,3 +179,14 @@ def test_a_folder_on_disk(tmp_path: Path, index: Index) -> None:
     loaded = load_dataset(str(tmp_path), "dev")
     run = ask_all(index, loaded, Ask(), nothing)
     assert judge(run, loaded) == judge(ask_all(index, dataset(), Ask(), nothing), dataset())
+
+
+def test_only_files_with_a_record_a_line_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.jsonl").write_text("{}\n{}\n")
+    assert line_count(str(tmp_path)) == line_count("corpus.jsonl") == line_count(".") == 2
+    assert line_count("") is None, "a collection that is in no file is not the current folder's"
+    assert line_count("-") is None
+    assert line_count(str(tmp_path / "missing.jsonl")) is None
