@@ -302,8 +302,18 @@ def _checksum(own: Lesson) -> str:
 
 
 def _last_checkpoint(folder: Path) -> str | None:
+    """Find the newest checkpoint that is whole; one that was cut short by a kill does not count."""
     found = sorted(
-        (folder / "checkpoints").glob("checkpoint-*"),
+        filter(_is_whole, (folder / "checkpoints").glob("checkpoint-*")),
         key=lambda path: int(path.name.rpartition("-")[2]),
     )
     return str(found[-1]) if found else None
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Say whether a checkpoint was finished: the trainer writes its state last of all."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True

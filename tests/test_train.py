@@ -21,7 +21,7 @@ from pseudoquery.course import Course
 from pseudoquery.datasets import load_dataset
 from pseudoquery.errors import CorpusError, ModelError
 from pseudoquery.model import load_model, representation_of
-from pseudoquery.train import Config, measure, read_config, train
+from pseudoquery.train import Config, _last_checkpoint, measure, read_config, train
 from pseudoquery.triples import lesson
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*")
@@ -73,11 +73,16 @@ def test_training_makes_the_model_better(config: Config, tmp_path: Path) -> None
     mined = [(Path(config.output) / "negatives" / name).read_text() for name in names]
     assert len(set(mined)) == 3, "every refresh mines with another model"
     assert not list(finished.rglob("*.bin"))
+    assert list(Path(config.output).rglob("events.out.tfevents.*")), "TensorBoard's curves"
 
 
-@pytest.mark.parametrize("mini_batch", [0, 3])
+@pytest.mark.parametrize(
+    ("mini_batch", "moment"),
+    [(0, "trainer_state.json"), (3, "trainer_state.json"), (0, "."), (0, "optimizer.pt")],
+    ids=["after a checkpoint", "with caching", "at a checkpoint's first file", "in its middle"],
+)
 def test_a_killed_training_ends_where_an_uninterrupted_one_does(
-    config: Config, tmp_path: Path, mini_batch: int
+    config: Config, tmp_path: Path, mini_batch: int, moment: str
 ) -> None:
     config = replace(config, refresh_steps=4, save_steps=3, mini_batch=mini_batch)
     expected = weights(train(replace(config, output=str(tmp_path / "whole"))))
@@ -91,14 +96,25 @@ def test_a_killed_training_ends_where_an_uninterrupted_one_does(
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    wanted = Path(config.output) / "checkpoints" / "checkpoint-6" / "trainer_state.json"
+    wanted = Path(config.output) / "checkpoints" / "checkpoint-6" / moment
     while not wanted.exists() and child.poll() is None:
-        time.sleep(0.01)
+        time.sleep(0.001)
     child.send_signal(signal.SIGKILL)
     child.wait()
     killed = child.returncode == -signal.SIGKILL
     assert same(weights(train(config)), expected)
     assert killed, "the training ended before it could be killed"
+
+
+def test_a_half_written_checkpoint_is_none(tmp_path: Path) -> None:
+    assert _last_checkpoint(tmp_path) is None
+    for step, state in ((3, "{}"), (12, "{}"), (20, None), (30, '{"global_st')):
+        folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"")
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    assert _last_checkpoint(tmp_path) == str(tmp_path / "checkpoints" / "checkpoint-12")
 
 
 def test_the_seed_and_the_data_decide(config: Config, tmp_path: Path) -> None:
