@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
+
+from pseudoquery.errors import QueryError
 
 # That a folder can't be read is for the store to say, which knows what to do.
 path_type = click.Path(path_type=Path, readable=False)
@@ -20,10 +26,17 @@ model_option = click.option(
 preset_option = click.option(
     "--preset",
     "preset_name",
-    help="Another representation than the model's own: paper, released-code, recommended, "
-    "single-vector or late-interaction.",
+    help="Another representation than the model's own: recommended, paper-passage, "
+    "paper-document, paper-openqa, released-code, single-vector or late-interaction.",
 )
 k_option = click.option("--k", type=click.IntRange(min=1), help="Pseudo queries per document.")
+long_option = click.option(
+    "--long",
+    type=click.Choice(["windows", "truncate"]),
+    default="windows",
+    show_default="windows, or truncate with a preset of the paper",
+    help="Read long documents whole, or only their beginning.",
+)
 mode_option = click.option(
     "--mode",
     type=click.Choice(["dense", "bm25", "hybrid"]),
@@ -35,3 +48,63 @@ exact_option = click.option(
     "--exact", is_flag=True, help="Search on until the answer is proven exact."
 )
 split_option = click.option("--split", required=True, help="The split to use, such as dev.")
+
+SEARCH_SETTINGS = ("structure", "recall", "recall_vectors", "fusion", "weight")
+_SEARCH_OPTIONS = (
+    click.option(
+        "--structure",
+        type=click.Choice(["auto", "flat", "flat8", "hnsw", "hnsw8", "ivf", "ivf8"]),
+        default="auto",
+        show_default=True,
+        help="The first step, or auto to choose by size.",
+    ),
+    click.option(
+        "--recall",
+        type=int,
+        default=200,
+        show_default=True,
+        help="Documents to recall in the first step.",
+    ),
+    click.option(
+        "--recall-vectors",
+        type=int,
+        help="Recall this many vectors instead; the paper's setting is 1000*k.",
+    ),
+    click.option(
+        "--fusion",
+        type=click.Choice(["rrf", "weighted"]),
+        default="rrf",
+        show_default=True,
+        help="How a hybrid search fuses its two rankings.",
+    ),
+    click.option(
+        "--weight",
+        type=float,
+        default=0.5,
+        show_default=True,
+        help="The part of meaning in a weighted fusion.",
+    ),
+)
+
+
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that become SearchSettings."""
+    return reduce(lambda made, option: option(made), reversed(_SEARCH_OPTIONS), command)
+
+
+def given(names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the running command's options that were given, and not left to default."""
+    context = click.get_current_context()
+    return {
+        name: context.params[name]
+        for name in names
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+def refuse_without_effect(names: Iterable[str], beside: str) -> None:
+    """Refuse options that were given and would change nothing beside another one."""
+    useless = given(names)
+    for option in click.get_current_context().command.params:
+        if option.name in useless:
+            raise QueryError(f"{option.opts[0]} has no effect {beside}; leave it out.")

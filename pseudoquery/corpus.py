@@ -62,7 +62,7 @@ def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
     """Yield the queries of a BEIR folder, or of a JSONL file such as its queries.jsonl."""
     path = Path(folder_or_file)
     if str(path) != "-" and _is_folder(path):
-        path = _member(path, "queries.jsonl") or path / "queries.jsonl"
+        path = member(path, "queries.jsonl") or path / "queries.jsonl"
     for parse in _json_parses(path):
         document = parse()
         check_document(document)
@@ -71,15 +71,36 @@ def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
 
 def read_qrels(path: str | Path) -> Iterator[Qrel]:
     """Yield the judgements of a BEIR file, known by its header, or of a TREC file, without one."""
-    name = _name(Path(path))
     beir = False
-    for number, raw in _lines(Path(path), name):
-        place = f"{name} line {number}"
-        line = _utf8(_without_newline(raw), place)
-        if number == 1 and line.split() == _QRELS_HEADER:
+    for number, (place, line) in enumerate(read_lines(Path(path))):
+        if number == 0 and line.split() == _QRELS_HEADER:
             beir = True
         elif line.strip():
             yield _qrel(line, beir, place)
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a text file, gzipped or not, without their ends, each with its place."""
+    name = _name(path)
+    for number, raw in _lines(path, name):
+        place = f"{name} line {number}"
+        yield place, _utf8(_without_newline(raw), place)
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the rows of a tab-separated file with quotes as in a CSV file, each with its place."""
+    name = _name(path)
+    for place, row in _csv_rows(_lines(path, name), name, "\t"):
+        yield place, _cells(row, place)
+
+
+def member(folder: Path, name: str) -> Path | None:
+    """Find a file in a folder, plain or gzipped."""
+    candidates = (folder / name, folder / f"{name}.gz")
+    try:
+        return next((path for path in candidates if path.is_file()), None)
+    except OSError as error:
+        raise _unreadable(_name(folder), error) from error
 
 
 def check_document(document: Document) -> None:
@@ -238,7 +259,7 @@ def _parses(path: Path) -> Iterator[Parse]:
     if str(path) == "-":
         return _json_parses(path)
     if _is_folder(path):
-        corpus = _member(path, "corpus.jsonl")
+        corpus = member(path, "corpus.jsonl")
         return _json_parses(corpus) if corpus else _folder_parses(path)
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in _READERS:
@@ -256,15 +277,6 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:
         raise _unreadable(_name(path), error) from error
-
-
-def _member(folder: Path, name: str) -> Path | None:
-    """Find a file in a folder, plain or gzipped."""
-    candidates = (folder / name, folder / f"{name}.gz")
-    try:
-        return next((path for path in candidates if path.is_file()), None)
-    except OSError as error:
-        raise _unreadable(_name(folder), error) from error
 
 
 def _json_parses(path: Path) -> Iterator[Parse]:
@@ -357,9 +369,11 @@ def _csv_parses(path: Path) -> Iterator[Parse]:
         raise CorpusError(f'{name}: the file is empty; it must have a header with "id" and "text".')
 
 
-def _csv_rows(lines: Lines, name: str) -> Iterator[tuple[str, list[str] | csv.Error]]:
+def _csv_rows(
+    lines: Lines, name: str, delimiter: str = ","
+) -> Iterator[tuple[str, list[str] | csv.Error]]:
     """Yield each row, or what is wrong with it, with the line on which it starts."""
-    reader = csv.reader((line for _, line in lines), strict=True)
+    reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
     while True:
         place = f"{name} line {reader.line_num + 1}"
         limit = csv.field_size_limit()  # one for the whole process: put back after each row

@@ -3,22 +3,33 @@
 FOLDER with corpus.jsonl           BEIR: queries.jsonl and qrels/SPLIT.tsv beside it
 FOLDER with collection.tsv         MS MARCO passages: queries.SPLIT.tsv, qrels.SPLIT.tsv
 FOLDER with msmarco-docs.tsv       MS MARCO documents: msmarco-docSPLIT-queries.tsv, -qrels.tsv
-FOLDER with psgs_w100.tsv          DPR: a *SPLIT*.json of questions with answers and passages
+FOLDER with psgs_w100.tsv          DPR: a *SPLIT*.json of questions with answers and passages, or
+                                   else a *SPLIT*.csv (nq-test.qa.csv) of questions with answers
 irds:ID                            anything that ir_datasets knows (an extra)
+
+Any of the files may be gzipped, with .gz after its name.
 """
 
 from __future__ import annotations
 
-import csv
+import ast
 import glob
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pseudoquery.corpus import read_documents, read_qrels, read_queries
+from pseudoquery.corpus import (
+    member,
+    read_documents,
+    read_lines,
+    read_qrels,
+    read_queries,
+    read_rows,
+)
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
 
@@ -34,7 +45,7 @@ class Dataset:
     """What `pseudoquery index` takes to index the documents; "" if they are not in files."""
     documents: Callable[[], Iterator[Document]]
     queries: tuple[Query, ...]
-    """Those that have a judgement in this split."""
+    """Those that have a judgement in this split, or answers to judge by."""
     qrels: tuple[Qrel, ...]
 
 
@@ -46,8 +57,8 @@ def load_dataset(name: str, split: str) -> Dataset:
         raise CorpusError(f"the split {split!r} is no name; it should be one such as dev or test.")
     folder = Path(str(files("pseudoquery") / "data" / name)) if name in BUNDLED else Path(name)
     for marker, loader in _LOADERS.items():
-        if (folder / marker).is_file():
-            return loader(folder, folder / marker, split)
+        if corpus := member(folder, marker):
+            return loader(folder, corpus, split)
     raise CorpusError(
         f"{name} is no test collection: it should be a folder with one of "
         f"{', '.join(_LOADERS)}; or irds: and an ir_datasets id; or {', '.join(BUNDLED)}."
@@ -71,12 +82,22 @@ def _ms_marco_documents(folder: Path, corpus: Path, split: str) -> Dataset:
 
 
 def _dpr(folder: Path, corpus: Path, split: str) -> Dataset:
-    path = _one(folder, f"*{split}*.json")
+    # Where both are there, the first one knows more.
+    path = _one(folder, f"*{split}*.json", f"*{split}*.csv")
+    judged = path.name.removesuffix(".gz").endswith(".json")
+    queries, qrels = _dpr_questions(path) if judged else (_dpr_answers(path), ())
+    made = _dataset(corpus, queries, qrels, by_answers=True)
+    return replace(made, documents=lambda: _dpr_passages(corpus))
+
+
+def _dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
+    """Read questions with their answers and the passages that contain these."""
+    text = "\n".join(line for _, line in read_lines(path))
     place = str(path)
     queries: list[Query] = []
     qrels: list[Qrel] = []
     try:
-        for number, entry in enumerate(_listed(json.loads(_text(path)), object)):
+        for number, entry in enumerate(_listed(json.loads(text), object)):
             place = f"{path} entry {number}"
             (question,) = _listed([entry["question"]], str)
             queries.append(Query(str(number), question, tuple(_listed(entry["answers"], str))))
@@ -88,21 +109,38 @@ def _dpr(folder: Path, corpus: Path, split: str) -> Dataset:
             f"{place}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
             'list of objects with "question", "answers" and "positive_ctxs".'
         ) from error
-    made = _dataset(corpus, tuple(queries), tuple(qrels), keep=True)
-    return replace(made, documents=lambda: _dpr_passages(corpus))
+    return tuple(queries), tuple(qrels)
+
+
+def _dpr_answers(path: Path) -> tuple[Query, ...]:
+    """Read rows of a question and its answers, which are written as a list in Python."""
+    queries = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a lone backslash in an answer is no fault of the user's
+        for number, (place, row) in enumerate(read_rows(path)):
+            try:
+                question, answers = row
+                listed = _listed(ast.literal_eval(answers), str)
+            # What is nested too deeply is not evaluated: it exhausts the parser's own memory.
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+                raise CorpusError(
+                    f"{place}: this is not DPR's format; a row should be a question, a tab and a "
+                    "list of answers such as ['Nile', 'the Nile']."
+                ) from error
+            queries.append(Query(str(number), question, tuple(listed)))
+    return tuple(queries)
 
 
 def _dpr_passages(path: Path) -> Iterator[Document]:
     """Read DPR's passages, whose tab-separated fields are quoted as in a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.reader(file, delimiter="\t"):
-            if row == ["id", "text", "title"]:
-                continue
-            if len(row) != 3:
-                raise CorpusError(
-                    f"{path}: a passage should have an id, a text and a title: {row!r:.80}."
-                )
-            yield Document(row[0], row[1], row[2], place=f"{path} passage {row[0]}")
+    for place, row in read_rows(path):
+        if list(row) == ["id", "text", "title"]:
+            continue
+        if len(row) != 3:
+            raise CorpusError(
+                f"{place}: a passage should have an id, a text and a title: {row!r:.80}."
+            )
+        yield Document(row[0], row[1], row[2], place=place)
 
 
 def _listed(values: Any, kind: Any) -> list[Any]:
@@ -141,7 +179,11 @@ def _from_ir_datasets(name: str) -> Dataset:
             text = getattr(row, "text", None) or getattr(row, "body", None) or row.default_text()
             yield Document(row.doc_id, text, title, place=f"irds:{name}")
 
-    return Dataset(name, "", documents, _judged(queries, qrels), qrels)
+    judged = {qrel.query_id for qrel in qrels}
+    chosen = tuple(query for query in queries if query.id in judged)
+    if not chosen:
+        raise CorpusError(f"the ir_datasets dataset {name!r} judges no query; choose another.")
+    return Dataset(name, "", documents, chosen, qrels)
 
 
 def _dataset(
@@ -149,13 +191,16 @@ def _dataset(
     queries: tuple[Query, ...],
     qrels: tuple[Qrel, ...],
     *,
-    keep: bool = False,
+    by_answers: bool = False,
 ) -> Dataset:
-    """Put a collection together; `keep` queries without judgements if answers can judge them."""
-    chosen = queries if keep else _judged(queries, qrels)
+    """Put a collection together, of the judged queries and, `by_answers`, those with answers."""
+    judged = {qrel.query_id for qrel in qrels}
+    chosen = tuple(
+        query for query in queries if query.id in judged or (by_answers and query.answers)
+    )
     if not chosen:
         raise CorpusError(f"{corpus.parent}: this split has no judged queries; choose another.")
-    wanted = {qrel.query_id for qrel in qrels} | {query.id for query in chosen}
+    wanted = judged | {query.id for query in chosen}
     if missing := wanted - {query.id for query in chosen if query.text.strip()}:
         raise CorpusError(
             f"{corpus.parent}: {len(missing)} judged queries have no text, the first is "
@@ -166,47 +211,42 @@ def _dataset(
     return Dataset(name, str(corpus), lambda: read_documents(corpus), chosen, qrels)
 
 
-def _judged(queries: tuple[Query, ...], qrels: tuple[Qrel, ...]) -> tuple[Query, ...]:
-    judged = {qrel.query_id for qrel in qrels}
-    return tuple(query for query in queries if query.id in judged)
-
-
 def _tsv_queries(path: Path) -> tuple[Query, ...]:
     """Read lines of `id<TAB>text`."""
     queries = []
-    # Not splitlines(): a question may have characters that are line ends to Python alone.
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for place, line in read_lines(path):
         if not line.strip():
             continue
-        id_, tab, text = line.removesuffix("\r").partition("\t")
+        id_, tab, text = line.partition("\t")
         if not (id_ and tab and text.strip()):
-            raise CorpusError(
-                f"{path} line {number}: a line should be an id, a tab and a question."
-            )
+            raise CorpusError(f"{place}: a line should be an id, a tab and a question.")
         queries.append(Query(id_, text))
     return tuple(queries)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path}: can't be read ({error}).") from error
+def _one(folder: Path, *patterns: str) -> Path:
+    """Find the file of this very name, or else the one like it; several would be a guess.
 
-
-def _one(folder: Path, pattern: str) -> Path:
-    """Find the file of this very name, or else the one like it; several would be a guess."""
-    exact = folder / pattern.replace("*", "")
-    found = [exact] if exact.is_file() else sorted(folder.glob(pattern))
-    if len(found) != 1:
-        many = f"there are {len(found)} such files" if found else "there is no such file"
-        raise CorpusError(f"{folder / pattern}: {many}; check the split's name.")
-    return found[0]
+    The first pattern that any file fits decides. A file and its gzipped form are one.
+    """
+    for pattern in patterns:
+        if exact := member(folder, pattern.replace("*", "")):
+            return exact
+        like = [*folder.glob(f"{pattern}.gz"), *folder.glob(pattern)]
+        found = list({path.name.removesuffix(".gz"): path for path in like}.values())
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise CorpusError(
+                f"{folder / pattern}: there are {len(found)} such files; check the split's name."
+            )
+    raise CorpusError(
+        f"{folder / ' or '.join(patterns)}: there is no such file; check the split's name."
+    )
 
 
 _LOADERS: dict[str, Callable[[Path, Path, str], Dataset]] = {
     "corpus.jsonl": _beir,
-    "corpus.jsonl.gz": _beir,
     "collection.tsv": _ms_marco_passages,
     "msmarco-docs.tsv": _ms_marco_documents,
     "psgs_w100.tsv": _dpr,

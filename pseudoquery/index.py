@@ -68,6 +68,7 @@ class Index:
     def __init__(self, store: Store, model: str | MultiVectorEncoder | None = None) -> None:
         self.store = store
         self._given = model
+        self._ids: tuple[int, Mapping[int, str]] = (-1, {})
 
     @classmethod
     def create(
@@ -266,7 +267,7 @@ class Index:
             _,
             ranked,
         ):
-            ids = asked.snapshot.ids()
+            ids = self._ids_of(asked.snapshot)
             return [
                 [
                     (ids[number], score)
@@ -383,6 +384,13 @@ class Index:
                 rank = by_both if mode == "hybrid" else by_vectors
                 ranked = rank(asked, vectors, self._structures, self.representation)
             yield asked, vectors, ranked
+
+    def _ids_of(self, snapshot: Snapshot) -> Mapping[int, str]:
+        """Map numbers to ids, read once for each committed state: who ranks, ranks in batches."""
+        generation, ids = self._ids
+        if generation != snapshot.view.generation:
+            generation, ids = self._ids = (snapshot.view.generation, snapshot.ids())
+        return ids
 
     def _encode_queries(self, queries: Sequence[str]) -> list[NDArray[np.float32]]:
         from pseudoquery.encoding import encode_queries

@@ -55,8 +55,11 @@ def ask_all(index: Index, dataset: Dataset, ask: Ask, on_progress: Callable[[int
 def judge(
     run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
-    """Compute, for each query, the measures by judgement and, where it has answers, by those."""
-    figures = per_query(run, dataset.qrels, measures)
+    """Compute, for each query, the measures by judgement and, where it has answers, by those.
+
+    A collection without judgements has no measures by judgement: they would all be zero.
+    """
+    figures = per_query(run, dataset.qrels, measures) if dataset.qrels else {}
     asked = [query for query in dataset.queries if query.answers]
     if asked:
         deepest = max(ANSWER_DEPTHS)

@@ -105,9 +105,12 @@ def test_index_options_change_the_index(run: Run, tmp_path: Path, tiny_model_pat
     assert plain["cut"] == 0
     assert facts("--k", "2")["representation"]["k"] == 2
     assert facts("--k", "2")["vectors"] < plain["vectors"]
-    paper = facts("--preset", "paper")["representation"]
-    assert paper["query"] == "cls"
-    assert facts("--preset", "paper", "--k", "3")["representation"] == {**paper, "k": 3}
+    paper = facts("--preset", "paper-passage")
+    assert (paper["representation"]["query"], paper["representation"]["k"]) == ("cls", 4)
+    assert (plain["long"], paper["long"], paper["cut"]) == ("windows", "truncate", 1)
+    whole = facts("--preset", "paper-passage", "--k", "3", "--long", "windows")
+    assert whole["representation"] == {**paper["representation"], "k": 3}
+    assert (whole["long"], whole["cut"]) == ("windows", 0)
     assert facts("--preset", "single-vector")["vectors"] == 6
     assert facts("--long", "truncate")["cut"] == 1
     wide = facts("--vector-type", "float32")["vector_bytes_per_document"]
@@ -497,11 +500,6 @@ def test_a_document_of_ten_megabytes(run: Run, index: Path, tmp_path: Path) -> N
         pytest.param(["search", "{}", "a \udcff"], ["not valid Unicode"], id="surrogate in query"),
         pytest.param(["search", "{}", "a", "--top", "0"], ["top is 0"], id="top 0"),
         pytest.param(["search", "{}", "a", "--top", "-5"], ["top is -5"], id="negative top"),
-        pytest.param(
-            ["search", "{}", "a", "--structure", "tree"],
-            ["there is no structure 'tree'", "flat, flat8, hnsw, hnsw8, ivf, ivf8"],
-            id="unknown structure",
-        ),
         pytest.param(["search", "{}", "a", "--recall", "0"], ["recall is 0"], id="recall 0"),
         pytest.param(
             ["search", "{}", "a", "--recall-vectors", "0"], ["recall_vectors"], id="no vectors"
@@ -545,6 +543,7 @@ def test_unknown_ids_are_named_and_the_others_deleted(run: Run, index: Path) -> 
         ["search", "{}"],
         ["search", "{}", "a", "--top", "many"],
         ["search", "{}", "a", "--mode", "magic"],
+        ["search", "{}", "a", "--structure", "tree"],
         ["index", "docs.jsonl"],
         ["index", "docs.jsonl", "--out", "x", "--k", "0"],
         ["index", "docs.jsonl", "--out", "x", "--long", "cut"],

@@ -6,7 +6,6 @@ import json
 import re
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from pseudoquery.model import load_model
 from pseudoquery.ranking import SearchSettings
 from pseudoquery.representation import preset
 from pseudoquery.runs import Run, read_run
-from pseudoquery.trial import judge
+from pseudoquery.trial import Ask, judge
 
 WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
 TEXTS = [
@@ -215,9 +214,7 @@ def test_nothing_is_left_behind(
 # --- options
 
 
-def test_how_it_is_asked_changes_the_run(
-    result: Callable[..., Result], built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_it_is_asked_changes_the_run(result: Callable[..., Result], built: Path) -> None:
     plain = result("--index", built)
     words = result("--index", built, "--mode", "bm25")
     both = result("--index", built, "--mode", "hybrid")
@@ -228,12 +225,146 @@ def test_how_it_is_asked_changes_the_run(
     assert few.run == {query: ranking[:3] for query, ranking in plain.run.items()}
     assert few.figures["R@1000"] < plain.figures["R@1000"] == 1.0
     # So few are recalled that only --exact finds the rest.
-    narrow = partial(SearchSettings, recall_vectors=1)
-    monkeypatch.setattr("pseudoquery.index.SearchSettings", narrow)
-    guessed = result("--index", built, "--top", 3)
-    proven = result("--index", built, "--top", 3, "--exact")
-    assert {len(ranking) for ranking in guessed.run.values()} == {1}
-    assert proven == few
+    narrow = ("--index", built, "--top", 3, "--recall-vectors", 1)
+    assert {len(ranking) for ranking in result(*narrow).run.values()} == {1}
+    assert result(*narrow, "--exact") == few
+    graph = ("--index", built, "--top", 3, "--structure", "hnsw")
+    assert result(*graph) == few, "so few documents are all found"
+    weighted = ("--index", built, "--mode", "hybrid", "--fusion", "weighted")
+    assert result(*weighted).run != both.run
+    assert result(*weighted, "--weight", 1).run.keys() == plain.run.keys()
+    assert result(*weighted, "--weight", 1).run != result(*weighted, "--weight", 0).run
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], Ask]]:
+    """Collect what each evaluated index was made with, and how it was asked."""
+    from pseudoquery import trial
+
+    calls: list[tuple[dict[str, Any], Ask]] = []
+    real = trial.ask_all
+
+    def spied(index: Index, dataset: Any, ask: Ask, advance: Any) -> Run:
+        made = {"k": index.representation.k, "long": index.settings.long}
+        calls.append((made, ask))
+        return real(index, dataset, ask, advance)
+
+    monkeypatch.setattr(trial, "ask_all", spied)
+    return calls
+
+
+def test_the_first_step_can_be_chosen(
+    result: Callable[..., Result], built: Path, asked: list[tuple[dict[str, Any], Ask]]
+) -> None:
+    options = ("--mode", "hybrid", "--structure", "flat8", "--top", 5, "--recall", 7)
+    result("--index", built, *options, "--fusion", "weighted", "--weight", 0.25, "--exact")
+    result("--index", built, "--recall-vectors", 9)
+    (_, first), (_, second) = asked
+    settings = SearchSettings("flat8", recall=7, fusion="weighted", weight=0.25)
+    assert first == Ask(5, "hybrid", exact=True, settings=settings)
+    assert second == Ask(settings=SearchSettings(recall_vectors=9))
+
+
+@pytest.mark.parametrize(
+    ("options", "made", "settings"),
+    [
+        ((), {"k": 16, "long": "windows"}, {}),
+        (("--long", "truncate"), {"k": 16, "long": "truncate"}, {}),
+        (
+            ("--preset", "paper-passage"),
+            {"k": 4, "long": "truncate"},
+            {"structure": "flat", "recall_vectors": 4000},
+        ),
+        (
+            ("--preset", "paper-openqa"),
+            {"k": 4, "long": "truncate"},
+            {"structure": "flat", "recall_vectors": 4000},
+        ),
+        (
+            ("--preset", "paper-document"),
+            {"k": 8, "long": "truncate"},
+            {"structure": "flat", "recall_vectors": 8000},
+        ),
+        (
+            ("--preset", "paper-document", "--k", 2, "--long", "windows"),
+            {"k": 2, "long": "windows"},
+            {"structure": "flat", "recall_vectors": 2000},
+        ),
+        (
+            ("--preset", "paper-document", "--recall-vectors", 50, "--structure", "flat8"),
+            {"k": 8, "long": "truncate"},
+            {"structure": "flat8", "recall_vectors": 50},
+        ),
+        (
+            ("--preset", "paper-document", "--recall", 1001),
+            {"k": 8, "long": "truncate"},
+            {"structure": "flat", "recall": 1001},
+        ),
+    ],
+)
+def test_the_papers_settings_by_name(
+    result: Callable[..., Result],
+    tiny_model_path: str,
+    asked: list[tuple[dict[str, Any], Ask]],
+    options: tuple[object, ...],
+    made: dict[str, Any],
+    settings: dict[str, Any],
+) -> None:
+    result("--model", tiny_model_path, *options)
+    assert asked == [(made, Ask(settings=SearchSettings(**settings)))]
+
+
+def test_what_was_cut_is_said(
+    run: Command, collection: Path, tiny_model_path: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "long"
+    folder.mkdir()
+    write(folder / "corpus.jsonl", {"_id": "d", "text": "king " * 200}, {"_id": "e", "text": "sun"})
+    write(folder / "queries.jsonl", {"_id": "q", "text": "king"})
+    write(folder / "qrels" / "dev.tsv", "q 0 d 1")
+    options = (folder, "--split", "dev", "--model", tiny_model_path, "--json")
+    assert run("evaluate", *options).err == ""
+    for cutting in (("--long", "truncate"), ("--preset", "paper-passage")):
+        ran = run("evaluate", *options, *cutting)
+        assert ran.json["figures"]["R@1000"] == 1.0
+        assert ran.err == (
+            "Of the documents, 1 are long and only their beginning was read; "
+            "--long windows reads all.\n"
+        )
+
+
+@pytest.fixture
+def answered(tmp_path: Path) -> Path:
+    """A DPR folder whose test questions have answers and no judged passages."""
+    folder = tmp_path / "dpr"
+    folder.mkdir()
+    passages = [f"{number}\t{text}\ttitle" for number, text in enumerate(TEXTS)]
+    write(folder / "psgs_w100.tsv", "id\ttext\ttitle", *passages)
+    write(folder / "nq-test.qa.csv", "the king?\t['7', '8']", "the moon?\t['nowhere']")
+    return folder
+
+
+def test_answers_without_judgements(
+    run: Command, answered: Path, tiny_model_path: str, tmp_path: Path
+) -> None:
+    options = (answered, "--split", "test")
+    file = write(tmp_path / "run.trec", "0 Q0 1 1 3 x", "0 Q0 7 2 2 x", "1 Q0 2 1 1 x")
+    ran = run("evaluate", *options, "--run", file, "--json")
+    assert ran.json["queries"] == 2
+    assert ran.json["figures"] == dict(zip(ANSWERS, (0.0, 0.5, 0.5, 0.5), strict=True))
+    ran = run("evaluate", *options, "--run", file)
+    assert "RR@10" not in ran.out
+    assert ran.out.splitlines()[-1] == (
+        "The collection has no judgements, so only answer strings could be looked for."
+    )
+    ran = run("evaluate", *options, "--model", tiny_model_path, "--json")
+    assert ran.json["figures"]["answer@20"] == 0.5
+    compared = run("evaluate", *options, "--run", file, "--compare", file, "--json").json
+    assert [row["measure"] for row in compared["compared"]] == ANSWERS
+    refused(
+        run("evaluate", *options, "--run", file, "--measure", "RR@10"),
+        "--measure has no effect on a collection without judgements",
+    )
 
 
 def test_measures(result: Callable[..., Result], built: Path) -> None:
@@ -322,6 +453,74 @@ def test_an_index_and_a_run(run: Command, collection: Path, built: Path, tmp_pat
     refused(run("evaluate", *options), "an --index or a --run, not both")
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--model", "default"),  # what is given counts, even if it is the default
+        ("--preset", "paper-passage"),
+        ("--k", 4),
+        ("--long", "windows"),
+        ("--mode", "hybrid"),
+        ("--exact", None),
+        ("--top", 10),
+        ("--structure", "flat"),
+        ("--recall", 10),
+        ("--recall-vectors", 10),
+        ("--fusion", "rrf"),
+        ("--weight", 0.5),
+    ],
+)
+def test_options_that_a_run_or_an_index_would_ignore(
+    run: Command, collection: Path, built: Path, tmp_path: Path, option: str, value: object
+) -> None:
+    file = write(tmp_path / "run.trec", "q0 Q0 d0 1 1 x")
+    given = (option,) if value is None else (option, value)
+    options = (collection, "--split", "dev")
+    refused(run("evaluate", *options, "--run", file, *given), f"{option} has no effect with --run;")
+    if option in ("--model", "--preset", "--k", "--long"):
+        refused(
+            run("evaluate", *options, "--index", built, *given),
+            f"{option} has no effect with --index;",
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--fusion", "rrf"), "--fusion has no effect without --mode hybrid;"),
+        (("--weight", 0.5), "--weight has no effect without --mode hybrid;"),
+        (
+            ("--mode", "hybrid", "--weight", 0.5),
+            "--weight has no effect without --fusion weighted;",
+        ),
+        (("--mode", "bm25", "--recall", 10), "--recall has no effect with --mode bm25;"),
+        (
+            ("--mode", "bm25", "--recall-vectors", 10),
+            "--recall-vectors has no effect with --mode bm25;",
+        ),
+        (("--mode", "bm25", "--structure", "flat"), "--structure has no effect with --mode bm25;"),
+        (
+            ("--recall", 10, "--recall-vectors", 10),
+            "--recall has no effect with --recall-vectors;",
+        ),
+        (("--recall", 1000), "--recall has no effect unless it exceeds --top, which is 1000;"),
+        (("--recall", 0), "recall is 0"),
+        (("--recall-vectors", 0), "recall_vectors is 0"),
+        (("--mode", "hybrid", "--fusion", "weighted", "--weight", 2), "between 0 and 1"),
+    ],
+)
+def test_options_that_others_make_useless(
+    run: Command,
+    collection: Path,
+    built: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[object, ...],
+    sentence: str,
+) -> None:
+    monkeypatch.setattr("pseudoquery.index.Index.rank_many", lambda *_, **__: 1 / 0)
+    refused(run("evaluate", collection, "--split", "dev", "--index", built, *options), sentence)
+
+
 def test_bad_input_is_refused_before_anything_is_searched(
     run: Command, collection: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +558,14 @@ def test_other_bad_input(run: Command, collection: Path, built: Path, tmp_path: 
     refused(run("evaluate", *options, "--model", tmp_path / "missing"), "can't be loaded")
     refused(run("evaluate", *options, "--preset", "best"), "no preset 'best'")
     refused(run("evaluate", *options, "--index", built, "--save-run", tmp_path), "Is a directory")
-    for wrong in (("--top", "0"), ("--k", "0"), ("--mode", "sparse")):
+    for wrong in (
+        ("--top", "0"),
+        ("--k", "0"),
+        ("--mode", "sparse"),
+        ("--long", "cut"),
+        ("--structure", "tree"),
+        ("--fusion", "sum"),
+    ):
         ran = run("evaluate", *options, *wrong)
         assert (ran.code, ran.out) == (2, "")
         assert f"Invalid value for '{wrong[0]}'" in ran.err

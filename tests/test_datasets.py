@@ -89,9 +89,13 @@ def test_beir(make: Make) -> None:
     assert other.qrels == (Qrel("q3", "d1", 1),)
 
 
+def gzipped(files: dict[str, Any]) -> dict[str, Any]:
+    """Give every file the name that makes the fixture gzip it."""
+    return {f"{name}.gz": content for name, content in files.items()}
+
+
 def test_beir_gzipped(make: Make) -> None:
-    names = {"corpus.jsonl": "corpus.jsonl.gz", "queries.jsonl": "queries.jsonl.gz"}
-    dataset = load_dataset(str(make({names.get(one, one): BEIR[one] for one in BEIR})), "dev")
+    dataset = load_dataset(str(make(gzipped(BEIR))), "dev")
     assert content(dataset) == BEIR_CONTENT
     assert dataset.source.endswith("corpus.jsonl.gz")
 
@@ -217,6 +221,42 @@ def test_the_very_name_is_no_guess_and_one_of_several_is(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "corpus"), [(PASSAGES, "collection.tsv"), (DOCUMENTS, "msmarco-docs.tsv")]
+)
+def test_ms_marco_gzipped(make: Make, files: dict[str, Any], corpus: str) -> None:
+    plain = load_dataset(str(make(files, "plain")), "dev")
+    folder = make(gzipped(files), "gzipped")
+    dataset = load_dataset(str(folder), "dev")
+    assert content(dataset) == content(plain)
+    assert dataset.source == str(folder / f"{corpus}.gz")
+    make(files, "gzipped")
+    both = load_dataset(str(folder), "dev")
+    assert both.source == str(folder / corpus), "a file and its gzipped form are one"
+    assert content(both) == content(plain)
+
+
+@pytest.mark.parametrize("name", ["collection.tsv", "queries.dev.small.tsv", "qrels.dev.small.tsv"])
+@pytest.mark.parametrize("damage", ["cut short", "flipped", "not gzip"])
+def test_a_damaged_gzip_file(make: Make, name: str, damage: str) -> None:
+    path = make(gzipped(PASSAGES)) / f"{name}.gz"
+    raw = gzip.compress(PASSAGES[name].encode())
+    path.write_bytes(
+        {
+            "cut short": raw[:-12],
+            "flipped": raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:],  # in the checksum
+            "not gzip": PASSAGES[name].encode(),
+        }[damage]
+    )
+    with pytest.raises(CorpusError) as raised:
+        list(load_dataset(str(path.parent), "dev").documents())
+    message = str(raised.value)
+    assert f"{name}.gz" in message
+    assert "the gzip file is damaged or cut short" in message
+    assert message.endswith(".")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("queries", None, ["queries.dev*.tsv: there is no such file"]),
@@ -225,7 +265,7 @@ def test_the_very_name_is_no_guess_and_one_of_several_is(make: Make) -> None:
         ("queries", "10\twhich?\n12\t \n", ["queries.dev.small.tsv line 2"]),
         ("queries", "\twhich?\n", ["queries.dev.small.tsv line 1"]),
         ("queries", "10\twhich?\n", ["1 judged", "'12'"]),
-        ("queries", b"10\tcaf\xe9?\n", ["queries.dev.small.tsv: can't be read", "utf-8"]),
+        ("queries", b"10\tcaf\xe9?\n", ["queries.dev.small.tsv line 1: not valid UTF-8"]),
         ("qrels", "10\t0\n", ["qrels.dev.small.tsv line 1"]),
     ],
 )
@@ -285,8 +325,84 @@ def test_dpr_of_several_sets(make: Make) -> None:
     make(DPR)
     folder = make({"trivia-dev.json": b"\xef\xbb\xbf" + json.dumps(ENTRIES[1:]).encode()})
     refused(folder, "dev", "*dev*.json: there are 2 such files")
-    refused(folder, "test", "*test*.json: there is no such file")
+    refused(folder, "test", "*test*.json or *test*.csv: there is no such file")
     assert len(load_dataset(str(folder), "trivia-dev").queries) == 2
+
+
+def test_dpr_gzipped(make: Make) -> None:
+    plain = load_dataset(str(make(DPR, "plain")), "dev")
+    folder = make(gzipped(DPR), "gzipped")
+    dataset = load_dataset(str(folder), "dev")
+    assert content(dataset) == content(plain)
+    assert dataset.source == str(folder / "psgs_w100.tsv.gz")
+    for name in ("psgs_w100.tsv.gz", "nq-dev.json.gz"):
+        broken = make(gzipped(DPR), f"broken {name}")
+        (broken / name).write_bytes((broken / name).read_bytes()[:-9])
+        with pytest.raises(CorpusError, match=rf"{name}.*: the gzip file is damaged or cut short"):
+            list(load_dataset(str(broken), "dev").documents())
+
+
+# As csv.writer writes them: a field with double quotes is quoted, and they are doubled.
+ANSWERED = """who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']
+what's "his" name?\t"['O\\'Neill', ""O'Neill"", '""Jack""']"
+"a ""quoted"" question"\t['a\\tb', 'C:\\dir']
+"""
+ANSWERED_QUERIES = [
+    Query("0", "who got the first nobel prize in physics", ("Wilhelm Conrad Röntgen",)),
+    Query("1", 'what\'s "his" name?', ("O'Neill", "O'Neill", '"Jack"')),
+    Query("2", 'a "quoted" question', ("a\tb", "C:\\dir")),
+]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("split", ["test", "nq-test", "nq-test.qa"])
+def test_dpr_answers_without_passages(make: Make, suffix: str, split: str) -> None:
+    folder = make({"psgs_w100.tsv": DPR["psgs_w100.tsv"], f"nq-test.qa.csv{suffix}": ANSWERED})
+    documents, queries, qrels = content(load_dataset(str(folder), split))
+    assert [document.id for document in documents] == ["1", "2"]
+    assert (queries, qrels) == (ANSWERED_QUERIES, [])
+
+
+def test_dpr_judgements_come_before_answers_alone(make: Make) -> None:
+    make(DPR)
+    folder = make({"nq-dev.qa.csv": ANSWERED})
+    assert len(load_dataset(str(folder), "nq-dev").qrels) == 3
+    assert content(load_dataset(str(folder), "nq-dev.qa"))[1:] == (ANSWERED_QUERIES, [])
+    folder = make({"trivia-test.qa.csv": ANSWERED, "nq-test.qa.csv": ANSWERED})
+    refused(folder, "test", "*test*.csv: there are 2 such files")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "a question",
+        "a question\t['a']\tmore",
+        "a question\tNile",
+        "a question\t'Nile'",
+        "a question\t['Nile'",
+        "a question\t[1869]",
+        "a question\t[b'Nile']",
+        "a question\t{'Nile'}",
+        "a question\t[open('x')]",
+        "a question\t[__import__('os').getcwd()]",
+        "a question\t['a' * 9]",
+        pytest.param("a question\t" + "[" * 100_000, id="brackets"),
+        pytest.param("a question\t[" + "-" * 100_000 + "1]", id="signs"),
+        pytest.param("a question\t[" + "'a'+" * 100_000 + "'a']", id="sums"),
+        "a question\t['\0']",
+    ],
+)
+def test_what_is_no_row_of_answers(make: Make, row: str) -> None:
+    make(DPR)
+    folder = make({"nq-test.qa.csv": f"{ANSWERED}{row}\n"})
+    refused(folder, "test", "nq-test.qa.csv line 4: this is not DPR's format", "a list of answers")
+
+
+def test_answers_that_judge_nothing(make: Make) -> None:
+    make(DPR)
+    refused(make({"nq-test.qa.csv": "a question\t[]\n"}), "test", "no judged queries")
+    refused(make({"nq-test.qa.csv": " \t['Nile']\n"}), "test", "'0'", "no text")
+    refused(make({"nq-test.qa.csv": "a\t\"['Nile']\n"}), "test", "line 1: not valid CSV")
 
 
 def entry(**changes: Any) -> str:
@@ -321,7 +437,7 @@ def test_what_is_not_dpr(make: Make, text: str, where: str) -> None:
 def test_other_broken_dpr_files(make: Make) -> None:
     make(DPR)
     refused(make({"nq-dev.json": entry(question=" ")}), "dev", "1 judged", "'1'")
-    refused(make({"nq-dev.json": b'["caf\xe9"]'}), "dev", "nq-dev.json: can't be read")
+    refused(make({"nq-dev.json": b'["caf\xe9"]'}), "dev", "nq-dev.json line 1: not valid UTF-8")
     refused(make({"nq-dev.json": "[]"}), "dev", "no judged queries")
 
 
@@ -450,6 +566,72 @@ def test_ir_datasets(stub: Stub) -> None:
     assert list(dataset.documents()) == documents
     assert dataset.queries == (Query("1", "which?"),)
     assert dataset.qrels == (Qrel("1", "b", 2), Qrel("1", "a", 0))
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Make the real ir_datasets know the dataset "pseudoquery-test", and its parts, from files."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
+    import ir_datasets
+    from ir_datasets.formats import GenericDoc, TsvDocs
+    from ir_datasets.util import LocalDownload
+
+    class TitledDoc(NamedTuple):
+        """A document of several fields, with what all of ir_datasets' documents have."""
+
+        doc_id: str
+        url: str
+        title: str
+        body: str
+
+        def default_text(self) -> str:
+            return f"{self.title} {self.body}"
+
+    files = {
+        "docs.tsv": "d1\tA river.\nd2\tA city.\n",
+        "pages.tsv": "p1\thttp://x\tNile\tA river.\n",
+        "queries.tsv": "q1\twhich river?\nq2\tunjudged\n",
+        "qrels.trec": "q1 0 d1 2\nq1 0 d2 0\n",
+        "page-qrels.trec": "q1 0 p1 1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    docs, queries = tmp_path / "docs.tsv", tmp_path / "queries.tsv"
+    create = ir_datasets.create_dataset
+    pages = TsvDocs(LocalDownload(tmp_path / "pages.tsv"), doc_cls=TitledDoc)
+    asked = create(None, str(queries), str(tmp_path / "page-qrels.trec"))
+    made = {
+        "pseudoquery-test": create(str(docs)),
+        "pseudoquery-test/dev": create(str(docs), str(queries), str(tmp_path / "qrels.trec")),
+        "pseudoquery-test/asked": create(str(docs), str(queries)),
+        "pseudoquery-test/pages": ir_datasets.Dataset(pages, asked),
+    }
+    assert GenericDoc._fields == Text._fields, "so the stub above is like the real one"
+    for name, dataset in made.items():
+        ir_datasets.registry.register(name, dataset)
+    yield tmp_path
+    for name in made:
+        del ir_datasets.registry._registered[name]
+
+
+def test_the_real_ir_datasets(real: Path) -> None:
+    dataset = load_dataset("irds:pseudoquery-test/dev", "dev")
+    assert (dataset.name, dataset.source) == ("pseudoquery-test/dev", "")
+    documents = [Document("d1", "A river."), Document("d2", "A city.")]
+    qrels = [Qrel("q1", "d1", 2), Qrel("q1", "d2", 0)]
+    assert content(dataset) == (documents, [Query("q1", "which river?")], qrels)
+    assert list(dataset.documents()) == documents, "documents can be asked for again"
+    pages = load_dataset("irds:pseudoquery-test/pages", "dev")
+    assert list(pages.documents()) == [Document("p1", "A river.", "Nile")]
+    assert pages.qrels == (Qrel("q1", "p1", 1),)
+
+
+def test_what_the_real_ir_datasets_lacks(real: Path) -> None:
+    refused("irds:pseudoquery-test", "dev", "'pseudoquery-test' has no queries")
+    refused("irds:pseudoquery-test/asked", "dev", "has no judgements")
+    refused("irds:pseudoquery-test/never", "dev", "ir_datasets has no dataset")
+    (real / "qrels.trec").write_text("q3 0 d1 1\n")
+    refused("irds:pseudoquery-test/dev", "dev", "judges no query")
 
 
 @pytest.mark.parametrize("name", ["", "there/dev"])

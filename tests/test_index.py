@@ -539,6 +539,23 @@ def test_searching_while_another_writes(index: Index) -> None:
     assert index.verify() == []
 
 
+def test_a_ranking_knows_the_ids_of_its_own_state(index: Index) -> None:
+    """Ids are kept from one ranking to the next, but not past a change."""
+    other = Index.open(index.folder, model=index.model)
+
+    def best(opened: Index) -> list[str]:
+        return [id_ for id_, _ in opened.rank_many(["king moon"], 100, exact=True)[0]]
+
+    before = best(index)
+    assert len(before) == len(index) == 30
+    assert best(other) == before
+    index.add([Document("new", "king moon")])
+    assert "new" in best(index)
+    assert best(other) == best(index)
+    index.delete(["new", before[0]])
+    assert set(best(other)) == set(before[1:])
+
+
 def test_a_second_writer_is_told_to_wait(index: Index) -> None:
     adding = index.add_in_batches([Document("new", "moon")])
     assert isinstance(adding, Generator)

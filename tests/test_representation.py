@@ -80,13 +80,24 @@ def test_settings_survive_json() -> None:
 
 def test_presets_exist() -> None:
     assert set(PRESETS) >= {
+        "paper-passage",
+        "paper-document",
+        "paper-openqa",
         "paper",
         "released-code",
         "recommended",
         "single-vector",
         "late-interaction",
     }
-    assert len(set(PRESETS.values())) == len(PRESETS)
+    others = [one for name, one in PRESETS.items() if not name.startswith("paper")]
+    assert len({preset("paper"), *others}) == len(others) + 1
+
+
+def test_the_papers_tasks_differ_in_k_alone() -> None:
+    document = preset("paper-document")
+    assert preset("paper") == document == preset("paper-passage", k=8)
+    assert preset("paper-passage") == preset("paper-openqa") == preset("paper-document", k=4)
+    assert document.k == 8
 
 
 def test_presets_say_what_they_are_named_after() -> None:
@@ -121,7 +132,9 @@ def test_preset_checks_its_changes() -> None:
 
 
 def test_unknown_preset() -> None:
-    with pytest.raises(ModelError, match=r"^there is no preset 'papers'; choose one of paper, "):
+    with pytest.raises(
+        ModelError, match=r"^there is no preset 'papers'; choose one of paper-passage, "
+    ):
         preset("papers")
 
 

@@ -18,6 +18,7 @@ from pseudoquery.index import Index
 from pseudoquery.ranking import SearchSettings
 from pseudoquery.records import Document, Qrel, Query
 from pseudoquery.representation import preset
+from pseudoquery.store import Snapshot
 from pseudoquery.terminal import line_count
 from pseudoquery.trial import Ask, ask_all, index_dataset, judge
 
@@ -80,6 +81,20 @@ def test_every_question_is_asked(index: Index, monkeypatch: pytest.MonkeyPatch) 
     assert ask_all(index, dataset((), ()), Ask(), steps.append) == {}
 
 
+def test_ids_are_read_once(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    real = Snapshot.ids
+
+    def counted(snapshot: Snapshot) -> dict[int, str]:
+        reads.append(1)
+        return real(snapshot)
+
+    monkeypatch.setattr(Snapshot, "ids", counted)
+    monkeypatch.setattr(trial, "QUERIES_AT_ONCE", 2)
+    ask_all(Index.open(index.folder), dataset(), Ask(), nothing)
+    assert reads == [1]
+
+
 def test_how_it_is_asked_changes_the_run(index: Index) -> None:
     narrow = SearchSettings(recall_vectors=1)
 
@@ -126,6 +141,16 @@ def test_figures_by_answer() -> None:
     by_hand = {"first": 1.0, "sixth": 0.0, "unjudged": 1.0, "missing": 0.0}
     assert figures["answer@1"] == figures["answer@5"] == by_hand
     assert figures["answer@20"] == figures["answer@100"] == {**by_hand, "sixth": 1.0}
+
+
+def test_figures_by_answer_alone() -> None:
+    """Where nothing is judged, measures by judgement would all be zero; they are left out."""
+    queries = [Query("right", "?", (TEXTS["d1"],)), Query("wrong", "?", ("nowhere",))]
+    run = {"right": [("d1", 1.0)], "wrong": [("d1", 1.0)]}
+    figures = judge(run, dataset(queries, ()))
+    assert list(figures) == ["answer@1", "answer@5", "answer@20", "answer@100"]
+    assert set(means(figures).values()) == {0.5}
+    assert judge(run, dataset([Query("right", "?")], ())) == {}
 
 
 def test_the_title_is_a_part_of_the_text() -> None:
