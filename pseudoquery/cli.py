@@ -21,11 +21,14 @@ from pseudoquery.cli_options import (
     as_json,
     exact_option,
     folder_argument,
+    given,
     k_option,
+    long_option,
     mode_option,
     model_option,
     path_type,
     preset_option,
+    search_options,
 )
 from pseudoquery.cli_research import evaluate, mine, train
 from pseudoquery.errors import CorpusError, PseudoqueryError
@@ -76,13 +79,7 @@ def cli() -> None:
 @model_option
 @preset_option
 @k_option
-@click.option(
-    "--long",
-    type=click.Choice(["windows", "truncate"]),
-    default="windows",
-    show_default=True,
-    help="Read long documents whole, or only their beginning.",
-)
+@long_option
 @click.option(
     "--vector-type",
     type=click.Choice(["float16", "float32"]),
@@ -107,11 +104,13 @@ def index(
     If it is interrupted, run the same command again: it goes on where it stopped.
     """
     from pseudoquery.build import build
+    from pseudoquery.paper import index_settings
 
     if preset_name or k:
         from pseudoquery.model import chosen_representation
 
         settings["representation"] = chosen_representation(settings["model"], preset_name, k)
+    settings |= index_settings(preset_name) | given(["long"])
     skipped = Skipped(on_error)
     batches = build(source, folder, on_bad=skipped.on_bad, **settings)
     _report_added(_with_progress(batches, source), skipped, as_json)
@@ -159,38 +158,7 @@ def delete(folder: Path, ids: tuple[str, ...], as_json: bool) -> None:
 @where_option
 @exact_option
 @mode_option
-@click.option(
-    "--structure",
-    default="auto",
-    show_default=True,
-    help="The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8, or auto (by size).",
-)
-@click.option(
-    "--recall",
-    type=int,
-    default=200,
-    show_default=True,
-    help="Documents to recall in the first step.",
-)
-@click.option(
-    "--recall-vectors",
-    type=int,
-    help="Recall this many vectors instead; the paper's setting is 1000*k.",
-)
-@click.option(
-    "--fusion",
-    type=click.Choice(["rrf", "weighted"]),
-    default="rrf",
-    show_default=True,
-    help="How a hybrid search fuses its two rankings.",
-)
-@click.option(
-    "--weight",
-    type=float,
-    default=0.5,
-    show_default=True,
-    help="The part of meaning in a weighted fusion.",
-)
+@search_options
 @as_json
 def search(
     folder: Path,
@@ -425,8 +393,8 @@ def _report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> 
     click.echo(", ".join(parts) + ".")
     if done.cut:
         click.echo(
-            f"Only the beginning of {_count(done.cut, 'long document')} was read, "
-            "as --long truncate asks."
+            f"Only the beginning of {_count(done.cut, 'long document')} was read; "
+            "--long windows reads all."
         )
 
 
@@ -446,3 +414,7 @@ def _plain(value: Any) -> Any:
         # JSON has no minus infinity, the score of a document without vectors.
         return {name: None if one == -math.inf else one for name, one in asdict(value).items()}
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pseudoquery.cli_options import (
+    SEARCH_SETTINGS,
     as_json,
     exact_option,
+    given,
     k_option,
+    long_option,
     mode_option,
     model_option,
     path_type,
     preset_option,
+    refuse_without_effect,
+    search_options,
     split_option,
 )
 from pseudoquery.errors import QueryError
@@ -25,6 +30,7 @@ from pseudoquery.errors import QueryError
 if TYPE_CHECKING:
     from pseudoquery.datasets import Dataset
     from pseudoquery.evaluate import Comparison
+    from pseudoquery.ranking import SearchSettings
     from pseudoquery.runs import Run
     from pseudoquery.trial import Ask
 
@@ -39,8 +45,10 @@ if TYPE_CHECKING:
 @model_option
 @preset_option
 @k_option
+@long_option
 @mode_option
 @exact_option
+@search_options
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -67,20 +75,25 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     from pseudoquery.datasets import load_dataset
     from pseudoquery.evaluate import MEASURES, means, per_query
     from pseudoquery.evaluate import compare as compare_runs
+    from pseudoquery.ranking import check_search
     from pseudoquery.runs import read_run, write_run
     from pseudoquery.trial import judge
 
-    if options["folder"] and options["run_file"]:
-        raise QueryError("give an --index or a --run, not both.")
     # A search may take hours, so all that can be wrong is looked at before.
+    _refuse_useless(options)
+    settings = _search_settings(options)
+    check_search((), options["top"], options["mode"], settings)
     measures = options["measures"] or MEASURES
     per_query({}, (), measures)
     for target in filter(None, (options["save_run"], options["per_query"])):
         if not target.parent.is_dir():
             raise QueryError(f"{target} can't be written: there is no folder {target.parent}.")
     loaded = load_dataset(dataset, split)
+    if not loaded.qrels:
+        refuse_without_effect(["measures"], "on a collection without judgements")
     other = judge(read_run(compare), loaded, measures) if compare else {}
-    run = read_run(options["run_file"]) if options["run_file"] else _searched(loaded, options)
+    searched = options["run_file"] is None
+    run = _searched(loaded, options, settings) if searched else read_run(options["run_file"])
     if options["save_run"]:
         write_run(run, options["save_run"])
     figures = judge(run, loaded, measures)
@@ -94,11 +107,13 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
 @as_json
 def train(config: Path, as_json: bool) -> None:
     """Train a model as the TOML file CONFIG says; run again after a kill, it goes on."""
-    from pseudoquery.train import read_config
+    from pseudoquery.processes import is_first
+    from pseudoquery.recipe import read_config
     from pseudoquery.train import train as carry_out
 
-    settings = read_config(config)
-    finished = carry_out(settings)
+    finished = carry_out(read_config(config))
+    if not is_first():
+        return
     figures = json.loads((finished.parent / "figures.json").read_text())
     if as_json:
         click.echo(json.dumps({"model": str(finished), "figures": figures}))
@@ -144,9 +159,11 @@ def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json
         if model == "bm25":
             negatives = mine_by_words(lessons, depth)
         else:
+            from pseudoquery.course import prepare
             from pseudoquery.model import load_model
 
-            negatives = mine_with(load_model(model), lessons, depth)
+            loaded = load_model(model)
+            negatives = mine_with(loaded, prepare(loaded, lessons), depth)
         write_negatives(negatives, target)
     found = sum(map(len, negatives.values()))
     if as_json:
@@ -155,11 +172,44 @@ def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json
         click.echo(f"Wrote {found:,} negatives for {len(negatives):,} queries to {target}.")
 
 
-def _searched(dataset: Dataset, options: dict[str, Any]) -> Run:
+def _refuse_useless(options: dict[str, Any]) -> None:
+    """Refuse options that would be ignored beside others."""
+    making = ("model", "preset_name", "k", "long")
+    if options["run_file"]:
+        if options["folder"]:
+            raise QueryError("give an --index or a --run, not both.")
+        refuse_without_effect((*making, "mode", "exact", "top", *SEARCH_SETTINGS), "with --run")
+    if options["folder"]:
+        refuse_without_effect(making, "with --index")
+    if options["mode"] == "bm25":
+        refuse_without_effect(("structure", "recall", "recall_vectors"), "with --mode bm25")
+    if options["mode"] != "hybrid":
+        refuse_without_effect(("fusion", "weight"), "without --mode hybrid")
+    if options["fusion"] != "weighted":
+        refuse_without_effect(["weight"], "without --fusion weighted")
+    if options["recall_vectors"] is not None:
+        refuse_without_effect(["recall"], "with --recall-vectors")
+    if 0 < options["recall"] <= options["top"]:
+        refuse_without_effect(["recall"], f"unless it exceeds --top, which is {options['top']}")
+
+
+def _search_settings(options: dict[str, Any]) -> SearchSettings:
+    """Search as the paper does if one of its presets is asked for, but for what is given."""
+    from pseudoquery.paper import search_settings
+    from pseudoquery.ranking import SearchSettings
+
+    asked = given(SEARCH_SETTINGS)
+    papers = search_settings(options["preset_name"], options["k"])
+    if "recall" in asked:
+        papers.pop("recall_vectors", None)
+    return SearchSettings(**(papers | asked))
+
+
+def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:
     """Ask an index that is there, or one that is made for this and then removed."""
     from pseudoquery.trial import Ask
 
-    ask = Ask(options["top"], options["mode"], options["exact"])
+    ask = Ask(options["top"], options["mode"], options["exact"], settings)
     if options["folder"]:
         return _asked(dataset, options["folder"], ask)
     with tempfile.TemporaryDirectory(prefix="pseudoquery-") as folder:
@@ -169,13 +219,21 @@ def _searched(dataset: Dataset, options: dict[str, Any]) -> Run:
 
 def _index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> None:
     from pseudoquery.model import chosen_representation
+    from pseudoquery.paper import index_settings
     from pseudoquery.terminal import progress
     from pseudoquery.trial import index_dataset
 
     representation = chosen_representation(options["model"], options["preset_name"], options["k"])
-    batches = index_dataset(dataset, folder, model=options["model"], representation=representation)
-    for _ in progress(batches, dataset.source):
-        pass
+    settings = index_settings(options["preset_name"]) | given(["long"])
+    batches = index_dataset(
+        dataset, folder, model=options["model"], representation=representation, **settings
+    )
+    if cut := sum(batch.cut for batch in progress(batches, dataset.source)):
+        click.echo(
+            f"Of the documents, {cut:,} are long and only their beginning was read; "
+            "--long windows reads all.",
+            err=True,
+        )
 
 
 def _asked(dataset: Dataset, folder: Path, ask: Ask) -> Run:
@@ -207,3 +265,5 @@ def _show(
     from pseudoquery.terminal import show_figures
 
     show_figures(figures, compared)
+    if not dataset.qrels:
+        click.echo("The collection has no judgements, so only answer strings could be looked for.")

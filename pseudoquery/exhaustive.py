@@ -6,7 +6,7 @@ query goes through `search`, which proves its answers. Scores are in single prec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,44 +16,47 @@ from torch import Tensor
 from pseudoquery.representation import Representation
 from pseudoquery.scores import similarity_matrix
 
-ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 29}
+ELEMENTS = {"cpu": 1 << 24, "gpu": 1 << 29}
 """Dot products held at once."""
 
-
-def padded(vectors: Sequence[NDArray[np.float32]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Stack ragged vectors: (texts, widest, dim) and their mask (texts, widest)."""
-    counts = torch.tensor([len(own) for own in vectors])
-    stacked = torch.nn.utils.rnn.pad_sequence(
-        [torch.from_numpy(own) for own in vectors], batch_first=True
-    )
-    mask = torch.arange(stacked.shape[1]) < counts[:, None]
-    return stacked.to(device), mask.to(device)
+Encoded = tuple[Tensor, Tensor, Sequence[int]]
+"""Vectors of some texts (texts, widest, dim), their mask (texts, widest), and the texts' places."""
 
 
 def rank_all(
-    queries: Sequence[NDArray[np.float32]],
-    documents: Sequence[NDArray[np.float32]],
-    settings: Representation,
-    top: int,
-    device: torch.device,
+    queries: Sequence[Encoded], documents: Sequence[Encoded], settings: Representation, top: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the best documents' places (queries, top) and scores; equal ones in corpus order."""
-    asked, asked_mask = padded(queries, device)
-    values, mask = padded(documents, device)
-    top = min(top, len(documents))
-    per_query = values.shape[0] * values.shape[1] * asked.shape[1]
-    step = max(1, ELEMENTS["cpu" if device.type == "cpu" else "cuda"] // max(per_query, 1))
-    places, scores = [], []
-    for start in range(0, len(asked), step):
-        found = similarity_matrix(
-            asked[start : start + step],
-            values,
-            asked_mask[start : start + step],
-            mask,
-            score=settings.score,
-            scale=settings.scale,
-        )
+    asked = sum(len(own) for *_, own in queries)
+    there = sum(len(own) for *_, own in documents)
+    places = torch.empty(asked, min(top, there), dtype=torch.int64)
+    scores = torch.empty(asked, min(top, there))
+    for values, mask, own in _few_at_once(queries, documents, there):
+        found = torch.empty(len(own), there, device=values.device)
+        for document_values, document_mask, columns in documents:
+            found[:, torch.tensor(columns, device=found.device)] = similarity_matrix(
+                values,
+                document_values,
+                mask,
+                document_mask,
+                score=settings.score,
+                scale=settings.scale,
+            )
         best = found.sort(dim=1, descending=True, stable=True)
-        places.append(best.indices[:, :top].cpu())
-        scores.append(best.values[:, :top].cpu())
-    return torch.cat(places).numpy(), torch.cat(scores).numpy()
+        rows = torch.tensor(own)
+        places[rows] = best.indices[:, :top].cpu()
+        scores[rows] = best.values[:, :top].cpu()
+    return places.numpy(), scores.numpy()
+
+
+def _few_at_once(
+    queries: Sequence[Encoded], documents: Sequence[Encoded], there: int
+) -> Iterator[Encoded]:
+    """Cut batches of queries so small that their dot products can be held."""
+    widest = max((mask.numel() for _, mask, _ in documents), default=1)
+    for values, mask, own in queries:
+        limit = ELEMENTS["cpu" if values.device.type == "cpu" else "gpu"]
+        step = max(1, limit // max(widest * values.shape[1], there, 1))
+        for start in range(0, len(own), step):
+            part = slice(start, start + step)
+            yield values[part], mask[part], own[part]

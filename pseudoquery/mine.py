@@ -7,44 +7,39 @@ own score, so that it learns from what it would get wrong now (ANCE).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 
-import numpy as np
-from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.encoding import Long, Task, encode_texts
+from pseudoquery.course import Material
 from pseudoquery.exhaustive import rank_all
 from pseudoquery.hybrid import match_expression
 from pseudoquery.model import representation_of
 from pseudoquery.store import FULLTEXT_TOKENIZER
-from pseudoquery.triples import Example, Lesson, Negatives, hard_negatives
+from pseudoquery.triples import Lesson, Negatives, hard_negatives, query_key
+from pseudoquery.windowed import encode_windowed
 
-TEXTS_AT_ONCE = 1024
 MARGIN = 10
 """Positives and documents with the answer fall out, so more are ranked than are kept."""
 
 
-def negatives_key(own: Lesson, example: Example) -> str:
-    """Name a query among those of all lessons."""
-    return f"{own.name} {example.query_id}"
-
-
-def mine(model: MultiVectorEncoder, lessons: Iterable[Lesson], depth: int) -> Negatives:
+def mine(model: MultiVectorEncoder, material: Material, depth: int) -> Negatives:
     """Rank every lesson's documents by the model's own score; keep the best wrong ones."""
     negatives: dict[str, list[str]] = {}
-    for own in lessons:
-        ids = list(own.texts)
-        documents = encode_all(model, list(own.texts.values()), "document")
-        queries = encode_all(model, [example.query for example in own.examples], "query")
+    for own, documents, queries in zip(
+        material.lessons, material.documents, material.queries, strict=True
+    ):
         places, _ = rank_all(
-            queries, documents, representation_of(model), 2 * depth + MARGIN, model.device
+            encode_windowed(model, queries, "query"),
+            encode_windowed(model, documents, "document"),
+            representation_of(model),
+            2 * depth + MARGIN,
         )
-        for example, best in zip(own.examples, places, strict=True):
-            ranked = (ids[place] for place in best)
+        for example, best in zip(own.examples, places.tolist(), strict=True):
+            ranked = (own.ids[place] for place in best)
             kept = hard_negatives(example, ranked, own.texts, depth)
-            negatives[negatives_key(own, example)] = kept
+            negatives[query_key(own, example)] = kept
     return negatives
 
 
@@ -65,16 +60,5 @@ def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
                 )
                 ranked = (row[0] for row in found.fetchall())
                 kept = hard_negatives(example, ranked, own.texts, depth)
-                negatives[negatives_key(own, example)] = kept
+                negatives[query_key(own, example)] = kept
     return negatives
-
-
-def encode_all(
-    model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "truncate"
-) -> list[NDArray[np.float32]]:
-    """Encode many texts; of long ones only the beginning, as in training, unless asked for."""
-    return [
-        encoded.vectors
-        for start in range(0, len(texts), TEXTS_AT_ONCE)
-        for encoded in encode_texts(model, texts[start : start + TEXTS_AT_ONCE], task, long)
-    ]

@@ -31,6 +31,7 @@ from transformers.utils import logging
 from pseudoquery.errors import ModelError
 from pseudoquery.pooling import Pooling
 from pseudoquery.representation import Representation, preset
+from pseudoquery.windowed import WindowedEncoder
 
 DEFAULT_MODEL = "default"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -79,7 +80,7 @@ def load_model(
         pooling = Pooling(dimension=_dimension(modules), **settings.settings())
         if own:
             pooling.take_codes(own)
-    model = MultiVectorEncoder(
+    model = WindowedEncoder(
         modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
     )
     # Weights may be stored in half precision, in which a CPU is slow and an optimiser fails.

@@ -2,179 +2,211 @@
 
 One folder holds a whole training: config.json (the settings in force), data.json (checksums of what
 was learnt from), negatives/STEP.jsonl, checkpoints, logs, and at the end the model. Run again after
-a kill, it goes on from the last checkpoint and ends where an uninterrupted run would have.
+a kill, it goes on from the last checkpoint and ends where an uninterrupted run would have. With
+torchrun, several processes share each batch; the first of them does all the writing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from sentence_transformers import (
-    MultiVectorEncoder,
-    MultiVectorEncoderTrainer,
-    MultiVectorEncoderTrainingArguments,
-)
+from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainingArguments
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from pseudoquery.course import Course
-from pseudoquery.datasets import Dataset, load_dataset
-from pseudoquery.encoding import document_text
+from pseudoquery.card import facts_of, make_card
+from pseudoquery.checkpoints import clear_disk_errors, last_checkpoint, replace_folder
+from pseudoquery.course import Course, Material, prepare
 from pseudoquery.errors import CorpusError, ModelError
-from pseudoquery.evaluate import means
-from pseudoquery.exhaustive import rank_all
-from pseudoquery.loss import CachedRankingLoss, RankingLoss
-from pseudoquery.mine import encode_all, mine, mine_by_words
-from pseudoquery.model import load_model, representation_of
+from pseudoquery.exam import Exam, Examiner, examine, prepare_exam
+from pseudoquery.loss import CachedRankingLoss, Distillation, RankingLoss, Teacher
+from pseudoquery.mine import mine, mine_by_words
+from pseudoquery.model import load_model
+from pseudoquery.processes import is_first, process_count, wait_for_all
+from pseudoquery.recipe import Config, check, load_named, short_name
 from pseudoquery.representation import preset
 from pseudoquery.segments import write_durably
-from pseudoquery.trial import judge
-from pseudoquery.triples import Lesson, Negatives, lesson, read_negatives, write_negatives
+from pseudoquery.trainer import CourseTrainer, no_bars
+from pseudoquery.triples import (
+    Negatives,
+    Scores,
+    checksum,
+    lesson,
+    query_key,
+    read_negatives,
+    read_scores,
+    write_negatives,
+)
 
-MEASURED_DEPTH = 1000
-PRECISIONS = ("float32", "bf16", "fp16")
+LONGEST_WAIT = 7 * 24 * 3600
+"""Seconds that processes wait for the one that mines or evaluates."""
 
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """The settings of a training, as a TOML file gives them; the defaults are the paper's."""
-
-    output: str
-    train: tuple[str, ...]
-    """Datasets as FOLDER:SPLIT."""
-    evaluate: tuple[str, ...] = ()
-    model: str = "default"
-    preset: str = "recommended"
-    representation: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the preset."""
-    negatives: int = 4
-    first_negatives: str = "bm25"
-    """Where the first negatives come from: "bm25", "model", "random", or a file of them."""
-    refresh_steps: int = 0
-    """Mine new negatives with the model in training every so many steps; 0 for never."""
-    mine_depth: int = 50
-    """How many of the best-ranked wrong documents are drawn from."""
-    epochs: float = 1.0
-    batch_size: int = 16
-    mini_batch: int = 0
-    """Cache gradients, embedding this many texts at a time; 0 for no caching."""
-    learning_rate: float = 2e-6
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    max_gradient_norm: float = 1.0
-    precision: str = "float32"
-    document_tokens: int = 512
-    save_steps: int = 500
-    seed: int = 0
+logger = logging.getLogger(__name__)
 
 
-def read_config(path: Path) -> Config:
-    """Read a TOML file; a key that is not a setting is refused, so that no typing error is lost."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ModelError(f"{path} can't be read as a TOML file ({error}).") from error
-    known = {one.name for one in fields(Config)}
-    if unknown := sorted(set(values) - known):
-        raise ModelError(
-            f"{path}: there is no setting {unknown[0]!r}; there are {', '.join(sorted(known))}."
-        )
-    for name in ("train", "evaluate"):
-        if name in values:
-            values[name] = tuple(values[name])
-    for name in ("output", "train"):
-        if not values.get(name):
-            raise ModelError(f"{path}: the setting {name!r} is missing.")
-    config = Config(**values)
-    if config.precision not in PRECISIONS:
-        raise ModelError(
-            f"{path}: precision is {config.precision!r}; choose one of {', '.join(PRECISIONS)}."
-        )
-    return config
+def train(config: Config, material: Material | None = None) -> Path:
+    """Carry out a training, or the rest of one; returns the folder of the finished model.
 
-
-def load_named(name: str) -> Dataset:
-    """Load a dataset given as FOLDER:SPLIT."""
-    folder, colon, split = name.rpartition(":")
-    if not colon:
-        raise CorpusError(f"{name!r} should name a dataset and its split, as FOLDER:SPLIT.")
-    return load_dataset(folder, split)
-
-
-def train(config: Config) -> Path:
-    """Carry out a training, or the rest of one; returns the folder of the finished model."""
+    Several trainings with the same data can share its tokenised `material`.
+    """
+    check(config)
     datasets = _trainer_library()
     folder = Path(config.output)
-    lessons = [lesson(load_named(name)) for name in config.train]
-    _begin(folder, config, lessons)
+    model = starting_model(config)
+    material = material or load_material(config, model)
+    if is_first():
+        with clear_disk_errors(folder):
+            _begin(folder, config, material)
+        _tell_left_out(material)
+    course = Course(
+        material,
+        negatives=config.negatives,
+        queries_per_document=config.queries_per_document,
+        seed=config.seed,
+        scores=_scores(config, material),
+    )
+    exams = _exams(config, model) if is_first() else []
+    trainer = CourseTrainer(
+        course,
+        [Refresh(course, config, folder, model)],
+        model=model,
+        args=_arguments(config, folder),
+        train_dataset=_rows_by_lesson(course, config, datasets),
+        loss=_loss(config, model),
+        evaluator=Examiner(exams) if config.evaluate_steps else None,
+    )
+    found = last_checkpoint(folder / "checkpoints")
+    with clear_disk_errors(folder):
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        if is_first():
+            _finish(folder, config, material, model, exams)
+    wait_for_all()  # so that whoever returns finds the model
+    return folder / "model"
+
+
+def _exams(config: Config, model: MultiVectorEncoder) -> list[Exam]:
+    return [prepare_exam(model, load_named(name), short_name(name)) for name in config.evaluate]
+
+
+def _finish(
+    folder: Path,
+    config: Config,
+    material: Material,
+    model: MultiVectorEncoder,
+    exams: Sequence[Exam],
+) -> None:
+    """Evaluate, and write the figures and the model with its card."""
+    figures = {
+        name: examine(model, exam) for name, exam in zip(config.evaluate, exams, strict=True)
+    }
+    write_durably(folder / "figures.json", json.dumps(figures, indent=2).encode())
+    card = make_card(facts_of(config, material, model, figures))
+
+    def write(place: Path) -> None:
+        with no_bars():
+            model.save_pretrained(str(place), create_model_card=False)
+        write_durably(place / "README.md", card.encode())
+
+    replace_folder(folder / "model", write)
+
+
+def starting_model(config: Config) -> MultiVectorEncoder:
+    """Load the model that a training begins with."""
     model = load_model(config.model, preset(config.preset, **config.representation))
     model.max_seq_length = min(
         model.max_seq_length or config.document_tokens, config.document_tokens
     )
-    course = Course(
-        lessons,
-        model.tokenizer,
-        negatives=config.negatives,
-        tokens=config.document_tokens,
-        seed=config.seed,
+    return model
+
+
+def load_material(config: Config, model: MultiVectorEncoder) -> Material:
+    """Load and tokenise what a training learns from."""
+    names = [short_name(name) for name in config.train]
+    for name in names:
+        if names.count(name) > 1:
+            raise CorpusError(
+                f"two of the sets to train on are called {name!r}, so that their queries can't be "
+                "told apart; rename a folder."
+            )
+    lessons = [lesson(load_named(name)) for name in config.train]
+    return prepare(model, lessons, config.document_tokens)
+
+
+def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:
+    distillation = Distillation(
+        config.distillation if config.teacher else 0.0, config.teacher_temperature
     )
-    if len(course.rows) < config.batch_size:
+    teacher = None
+    if config.teacher and not config.teacher.endswith(".jsonl"):
+        teacher = Teacher(load_model(config.teacher))
+        if teacher.model.tokenizer.get_vocab() != model.tokenizer.get_vocab():
+            raise ModelError(
+                f"the teacher {config.teacher!r} has another vocabulary than the model; "
+                "write its scores to a .jsonl file and give that instead."
+            )
+    if config.mini_batch:
+        return CachedRankingLoss(model, config.mini_batch, distillation, teacher)
+    return RankingLoss(model, distillation, teacher)
+
+
+def _scores(config: Config, material: Material) -> Scores | None:
+    """Read a teacher's scores, if they are in a file; queries that it leaves out are counted."""
+    if not config.teacher.endswith(".jsonl"):
+        return None
+    scores = read_scores(Path(config.teacher))
+    keys = [query_key(own, example) for own in material.lessons for example in own.examples]
+    missing = sum(key not in scores for key in keys)
+    if missing == len(keys):
         raise CorpusError(
-            f"there are {len(course.rows)} queries to learn from, fewer than one batch of "
-            f"{config.batch_size}; lower batch_size."
+            f"{config.teacher} scores none of the queries to learn from; they are named as "
+            f"{keys[0]!r} there, by their dataset and their id."
         )
-    loss = CachedRankingLoss(model, config.mini_batch) if config.mini_batch else RankingLoss(model)
-    trainer = MultiVectorEncoderTrainer(
-        model=model,
-        args=_arguments(config, folder),
-        train_dataset=datasets.Dataset.from_dict({"row": list(range(len(course.rows)))}),
-        loss=loss,
-        data_collator=cast(Any, course),
-        callbacks=[Refresh(course, config, folder, model), Statistics(loss)],
-    )
-    trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
-    finished = folder / "model"
-    model.save_pretrained(str(finished))
-    figures = {name: measure(model, load_named(name)) for name in config.evaluate}
-    write_durably(folder / "figures.json", json.dumps(figures, indent=2).encode())
-    return finished
+    if missing and is_first():
+        logger.warning("%s: %d queries have no scores of the teacher.", config.teacher, missing)
+    return scores
 
 
-def measure(model: MultiVectorEncoder, dataset: Dataset) -> dict[str, float]:
-    """Rank a collection's documents for each of its queries by brute force, and judge that."""
-    documents = list(dataset.documents())
-    texts = [document_text(document)[0] for document in documents]
-    places, scores = rank_all(
-        encode_all(model, [query.text for query in dataset.queries], "query"),
-        encode_all(model, texts, "document", "windows"),
-        representation_of(model),
-        MEASURED_DEPTH,
-        model.device,
-    )
-    run = {
-        query.id: [(documents[place].id, float(score)) for place, score in zip(*best, strict=True)]
-        for query, *best in zip(dataset.queries, places, scores, strict=True)
-    }
-    return means(judge(run, dataset))
+def _rows_by_lesson(course: Course, config: Config, datasets: Any) -> Any:
+    """Give the trainer the rows of each lesson as a dataset of its own.
+
+    A batch comes from one of them: documents of another collection would be easy negatives, and
+    may hold the same texts.
+    """
+    if config.batch_size % process_count():
+        raise ModelError(
+            f"the {process_count()} processes can't share a batch of {config.batch_size} equally; "
+            "make batch_size a multiple of their number."
+        )
+    rows: dict[int, list[int]] = defaultdict(list)
+    for number, row in enumerate(course.rows):
+        rows[row.lesson].append(number)
+    for number, own in rows.items():
+        if len(own) < config.batch_size:
+            raise CorpusError(
+                f"{course.material.lessons[number].name}: there are {len(own)} documents to learn "
+                f"from, fewer than one batch of {config.batch_size}; lower batch_size."
+            )
+    made = {str(number): datasets.Dataset.from_dict({"row": own}) for number, own in rows.items()}
+    return made["0"] if len(made) == 1 else datasets.DatasetDict(made)
 
 
 def _trainer_library() -> Any:
     """Import what only training needs; a missing extra is told with the way to install it."""
     try:
-        import accelerate  # noqa: F401
-        import datasets
+        for name in ("accelerate", "tensorboard"):
+            import_module(name)
+        return import_module("datasets")
     except ImportError as error:
         raise ModelError(
             "training needs more packages; run: pip install 'pseudoquery[train]'"
         ) from error
-    return datasets
 
 
 class Refresh(TrainerCallback):
@@ -213,48 +245,39 @@ class Refresh(TrainerCallback):
 
     def _take(self, step: int) -> None:
         path = self._folder / f"{step:08d}.jsonl"
-        if not path.exists():
+        if is_first() and not path.exists():
             write_negatives(self._made(step), path)
-        self._course.use(read_negatives(path), path.name)
+        wait_for_all()  # the others need the file
+        missing = self._course.use(read_negatives(path))
+        if (missing.queries or missing.unknown) and is_first() and not self._is_random(step):
+            logger.warning(
+                "%s: %d queries have no negatives and %d negatives are not in the corpus; random "
+                "documents take their place.",
+                path,
+                missing.queries,
+                missing.unknown,
+            )
 
     def _made(self, step: int) -> Negatives:
         source, depth = self._config.first_negatives, self._config.mine_depth
-        if step == 0 and source == "random":
+        if self._is_random(step):
             return {}
         if step == 0 and source == "bm25":
-            return mine_by_words(self._course.lessons, depth)
+            return mine_by_words(self._course.material.lessons, depth)
         if step == 0 and source != "model":
             return read_negatives(Path(source))
-        return mine(self._model, self._course.lessons, depth)
+        kind = self._model.device.type
+        with torch.autocast(
+            kind, _autocast_type(self._config), self._config.precision != "float32"
+        ):
+            return mine(self._model, self._course.material, depth)
 
-
-class Statistics(TrainerCallback):
-    """Logs what the paper's Figure 2 shows, and stops at once when the loss is not a number."""
-
-    def __init__(self, loss: RankingLoss | CachedRankingLoss) -> None:
-        self._loss = loss
-
-    def on_log(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
-        """Add the newest statistics to what is logged."""
-        if logs is None or "loss" not in logs:
-            return
-        if not math.isfinite(logs["loss"]):
-            raise ModelError(
-                f"the loss is {logs['loss']} at step {state.global_step}; lower the learning "
-                "rate or use another precision; a new run goes on from the last checkpoint."
-            )
-        logs.update(self._loss.statistics)
+    def _is_random(self, step: int) -> bool:
+        return step == 0 and self._config.first_negatives == "random"
 
 
 def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArguments:
-    return MultiVectorEncoderTrainingArguments(
+    made = MultiVectorEncoderTrainingArguments(
         output_dir=str(folder / "checkpoints"),
         num_train_epochs=config.epochs,
         per_device_train_batch_size=config.batch_size,
@@ -267,22 +290,40 @@ def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArgume
         seed=config.seed,
         data_seed=config.seed,
         save_steps=config.save_steps,
+        eval_strategy="steps" if config.evaluate_steps else "no",
+        eval_steps=config.evaluate_steps or None,
         save_total_limit=2,
         logging_steps=10,
         logging_nan_inf_filter=False,  # a loss that is no number must be seen, to stop
         use_cpu=not torch.accelerator.is_available(),  # else mixed precision is refused there
         dataloader_drop_last=True,
+        dataloader_pin_memory=False,  # the loader hands out row numbers only
+        accelerator_config={"split_batches": True},  # a batch is of one lesson in all processes
+        ddp_timeout=LONGEST_WAIT,
         report_to=["tensorboard"],
     )
+    # Without torchrun, several GPUs would be given copies of the model, which can't pad alike.
+    made._n_gpu = min(made.n_gpu, 1)
+    return made
 
 
-def _begin(folder: Path, config: Config, lessons: list[Lesson]) -> None:
+def _tell_left_out(material: Material) -> None:
+    for own in material.lessons:
+        if own.without_positive:
+            logger.warning(
+                "%s: %d queries are left out, because no document answers them.",
+                own.name,
+                own.without_positive,
+            )
+
+
+def _begin(folder: Path, config: Config, material: Material) -> None:
     """Write down what this training is; a folder that holds another one is refused."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     (folder / "negatives").mkdir(exist_ok=True)
     for name, content in (
         ("config.json", asdict(config)),
-        ("data.json", {own.name: _checksum(own) for own in lessons}),
+        ("data.json", _checksums(config, material)),
     ):
         text = json.dumps(content, indent=2)
         path = folder / name
@@ -294,26 +335,12 @@ def _begin(folder: Path, config: Config, lessons: list[Lesson]) -> None:
         write_durably(path, text.encode())
 
 
-def _checksum(own: Lesson) -> str:
-    digest = hashlib.sha256()
-    for part in (*own.texts.items(), *map(asdict, own.examples)):
-        digest.update(json.dumps(part).encode())
-    return digest.hexdigest()
+def _autocast_type(config: Config) -> torch.dtype:
+    return torch.float16 if config.precision == "fp16" else torch.bfloat16
 
 
-def _last_checkpoint(folder: Path) -> str | None:
-    """Find the newest checkpoint that is whole; one that was cut short by a kill does not count."""
-    found = sorted(
-        filter(_is_whole, (folder / "checkpoints").glob("checkpoint-*")),
-        key=lambda path: int(path.name.rpartition("-")[2]),
-    )
-    return str(found[-1]) if found else None
-
-
-def _is_whole(checkpoint: Path) -> bool:
-    """Say whether a checkpoint was finished: the trainer writes its state last of all."""
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
+def _checksums(config: Config, material: Material) -> dict[str, str]:
+    return {
+        short_name(name): checksum(own)
+        for name, own in zip(config.train, material.lessons, strict=True)
+    }

@@ -6,11 +6,13 @@ trains reads the newest file and whoever mines writes the next, so they need not
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from pseudoquery.answers import contains
@@ -20,7 +22,9 @@ from pseudoquery.errors import CorpusError
 from pseudoquery.segments import write_durably
 
 Negatives = Mapping[str, Sequence[str]]
-"""For each query's id, the ids of documents that look right and are wrong."""
+"""For each query's key, the ids of documents that look right and are wrong."""
+Scores = Mapping[str, Mapping[str, float]]
+"""For each query's key, what a teacher gives some documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Lesson:
     name: str
     texts: Mapping[str, str]
     """Each document's text, as it is encoded, by id."""
+    ids: tuple[str, ...]
     examples: tuple[Example, ...]
     without_positive: int
     """Queries left out, because no document answers them."""
@@ -65,7 +70,20 @@ def lesson(dataset: Dataset) -> Lesson:
     )
     if not examples:
         raise CorpusError(f"{dataset.name}: no query has a positive document to learn from.")
-    return Lesson(dataset.name, texts, examples, len(dataset.queries) - len(examples))
+    return Lesson(dataset.name, texts, tuple(texts), examples, len(dataset.queries) - len(examples))
+
+
+def checksum(own: Lesson) -> str:
+    """Hash all texts and examples of a lesson."""
+    digest = hashlib.sha256()
+    for part in (*own.texts.items(), *map(asdict, own.examples)):
+        digest.update(json.dumps(part).encode())
+    return digest.hexdigest()
+
+
+def query_key(own: Lesson, example: Example) -> str:
+    """Name a query among those of all lessons."""
+    return f"{own.name} {example.query_id}"
 
 
 def hard_negatives(
@@ -95,7 +113,7 @@ def write_negatives(negatives: Negatives, path: Path) -> None:
 def read_negatives(path: Path) -> Negatives:
     """Read what `write_negatives` wrote."""
     negatives = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         try:
             row = json.loads(line)
             negatives[str(row["query"])] = [str(document) for document in row["negatives"]]
@@ -106,20 +124,55 @@ def read_negatives(path: Path) -> Negatives:
     return negatives
 
 
-def draw(
-    example: Example, negatives: Sequence[str], count: int, lesson: Lesson, seed: str
-) -> tuple[str, list[str]]:
-    """Choose a positive and `count` negatives, the same ones for the same seed.
+def read_scores(path: Path) -> Scores:
+    """Read a teacher's scores: {"query": id, "scores": {document id: score}} a line."""
+    scores = {}
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            row = json.loads(line)
+            scores[str(row["query"])] = {
+                str(document): float(score) for document, score in row["scores"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorpusError(
+                f'{path} line {number}: expected {{"query": id, "scores": {{id: number}}}}.'
+            ) from error
+    return scores
 
-    Where too few negatives were mined, random documents take their place.
+
+def write_scores(scores: Scores, path: Path) -> None:
+    """Write a teacher's scores so that a reader sees all of them or none."""
+    lines = (json.dumps({"query": query, "scores": dict(own)}) for query, own in scores.items())
+    write_durably(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def draw_negatives(
+    examples: Sequence[Example],
+    mined: Sequence[Sequence[str]],
+    count: int,
+    lesson: Lesson,
+    seed: str,
+) -> list[str]:
+    """Choose `count` negatives for queries with the same positive, always the same for a seed.
+
+    The queries take turns. Where too few negatives were mined, random documents take their place.
     """
-    chance = random.Random(f"{seed} {lesson.name} {example.query_id}")  # noqa: S311
-    positive = chance.choice(example.positives)
-    known = [document for document in negatives if document in lesson.texts]
-    drawn = chance.sample(known, min(count, len(known)))
-    everything = list(lesson.texts)
+    chance = random.Random(f"{seed} {lesson.name} {examples[0].query_id}")  # noqa: S311
+    right = {document for example in examples for document in example.positives}
+    usable = [[one for one in own if one in lesson.texts and one not in right] for own in mined]
+    turns = [chance.sample(own, min(count, len(own))) for own in usable if own]
+    chance.shuffle(turns)
+    taken = dict.fromkeys(one for turn in zip_longest(*turns) for one in turn if one is not None)
+    drawn = list(taken)[:count]
     while len(drawn) < count:
-        document = chance.choice(everything)
-        if document not in example.positives or len(everything) <= len(example.positives):
+        document = chance.choice(lesson.ids)
+        if document not in right or len(lesson.ids) <= len(right):
             drawn.append(document)
-    return positive, drawn
+    return drawn
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorpusError(f"{path} can't be read ({error}).") from error

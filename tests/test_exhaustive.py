@@ -3,13 +3,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from pseudoquery import exhaustive
-from pseudoquery.exhaustive import rank_all
+from pseudoquery.exhaustive import Encoded, rank_all
 from pseudoquery.representation import preset
 from pseudoquery.search import exact_scores
 from pseudoquery.segments import Segment
 from pseudoquery.view import make_view
+
+Arrays = list[NDArray[np.float32]]
+
+
+def batches(texts: Arrays, size: int, seed: int = 0) -> list[Encoded]:
+    """Put texts into padded batches, in any order."""
+    order = np.random.default_rng(seed).permutation(len(texts)).tolist()
+    made: list[Encoded] = []
+    for start in range(0, len(order), size):
+        own = order[start : start + size]
+        values = torch.nn.utils.rnn.pad_sequence(
+            [torch.from_numpy(texts[place]) for place in own], batch_first=True, padding_value=9.0
+        )
+        counts = torch.tensor([len(texts[place]) for place in own])
+        made.append((values, torch.arange(values.shape[1]) < counts[:, None], own))
+    return made
 
 
 @pytest.mark.parametrize("score", ["softmax", "max"])
@@ -20,16 +37,18 @@ def test_agrees_with_exact_scores(
 ) -> None:
     monkeypatch.setitem(exhaustive.ELEMENTS, "cpu", elements)
     chance = np.random.default_rng(0)
-    documents = [
+    documents: Arrays = [
         chance.standard_normal((count, 8)).astype(np.float32)
         for count in chance.integers(1, 6, size=40)
     ]
-    queries = [chance.standard_normal((query_vectors, 8)).astype(np.float32) for _ in range(7)]
+    queries: Arrays = [
+        chance.standard_normal((query_vectors, 8)).astype(np.float32) for _ in range(7)
+    ]
     settings = preset("recommended", score=score, scale=2.0)
     counts = np.array([len(own) for own in documents], dtype=np.int64)
     segment = Segment(np.concatenate(documents), np.arange(40, dtype=np.int64), counts)
     view = make_view(0, 0, (segment,), np.zeros(0, np.int64), 10.0)
-    places, scores = rank_all(queries, documents, settings, 15, torch.device("cpu"))
+    places, scores = rank_all(batches(queries, 3), batches(documents, 9), settings, 15)
     assert places.shape == scores.shape == (7, 15)
     for query, best, found in zip(queries, places, scores, strict=True):
         truth = exact_scores(view, query, np.arange(40), settings)
@@ -38,8 +57,17 @@ def test_agrees_with_exact_scores(
 
 
 def test_a_document_without_vectors_comes_last() -> None:
-    documents = [np.zeros((0, 2), np.float32), np.array([[-1.0, 0.0]], np.float32)]
-    queries = [np.array([[1.0, 0.0]], np.float32)]
-    places, scores = rank_all(queries, documents, preset("recommended"), 5, torch.device("cpu"))
+    documents: Arrays = [np.zeros((0, 2), np.float32), np.array([[-1.0, 0.0]], np.float32)]
+    queries: Arrays = [np.array([[1.0, 0.0]], np.float32)]
+    settings = preset("recommended")
+    places, scores = rank_all(batches(queries, 1), batches(documents, 2), settings, 5)
     assert places.tolist() == [[1, 0]]
     assert scores[0, 1] == -np.inf
+
+
+def test_equal_documents_come_in_corpus_order() -> None:
+    documents: Arrays = [np.ones((1, 2), np.float32)] * 6
+    found, _ = rank_all(
+        batches(documents[:2], 1), batches(documents, 2, seed=3), preset("recommended"), 4
+    )
+    assert found.tolist() == [[0, 1, 2, 3]] * 2

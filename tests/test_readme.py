@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pseudoquery.cli import cli, main
-from pseudoquery.train import read_config
+from pseudoquery.recipe import read_config
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
