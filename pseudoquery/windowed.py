@@ -12,30 +12,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pseudoquery.encoding import Task, Window, pooling_of, split
 
 TEXTS_AT_ONCE = 4096
-LENGTHS = 128
-"""Windows go together if their lengths are between the same multiples of this."""
 ENCODED_TOKENS = {"cpu": 4096, "gpu": 131_072}
 """Tokens that go through the encoder at once when no gradient is needed."""
-
-ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Not cuDNN's, which makes a plan of several milliseconds for each new shape of a batch."""
+LENGTHS = 64
+"""On a CPU, windows go together if their lengths are between the same multiples of this."""
+WIDTHS, ROWS = 256, 32
+"""On a GPU, numbers of tokens and of windows are rounded up to multiples of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
     """A tokenised text."""
 
-    ids: tuple[Tensor, ...]
+    ids: tuple[NDArray[np.int32], ...]
     """The token ids of each window, special tokens included."""
-    kept: tuple[Tensor, ...]
+    kept: tuple[NDArray[np.bool_], ...]
     """False for a token that another window represents better."""
 
     def __len__(self) -> int:
@@ -61,15 +61,15 @@ def _windowed(windows: Sequence[Window], most: int | None) -> Windowed:
     ids, keeps = [], []
     left = most
     for window in windows:
-        kept = torch.from_numpy(window.kept)
+        kept = window.kept
         if left is not None:
             # What stands at a window's end is kept in the next one, unless none is needed.
-            to_the_end = kept.clone()
+            to_the_end = kept.copy()
             to_the_end[len(kept) // 2 :] = True
             if left <= int(to_the_end.sum()):
-                kept = to_the_end & (to_the_end.cumsum(0) <= left)
+                kept = to_the_end & (to_the_end.cumsum() <= left)
             left -= int(kept.sum())
-        ids.append(torch.tensor(window.ids))
+        ids.append(np.array(window.ids, dtype=np.int32))
         keeps.append(kept)
         if left == 0:
             break
@@ -79,25 +79,19 @@ def _windowed(windows: Sequence[Window], most: int | None) -> Windowed:
 def collate(texts: Sequence[Windowed]) -> dict[str, Tensor]:
     """Pad a batch to (texts, windows, width); what is padding has the attention mask 0."""
     windows = max(len(text.ids) for text in texts)
-    rows = [
-        row * windows + place for row, text in enumerate(texts) for place in range(len(text.ids))
-    ]
-    ids = torch.nn.utils.rnn.pad_sequence(
-        [own for text in texts for own in text.ids], batch_first=True
-    )
-    lengths = torch.tensor([len(own) for text in texts for own in text.ids])
-    kept = torch.nn.utils.rnn.pad_sequence(
-        [own for text in texts for own in text.kept], batch_first=True
-    )
-    real = torch.arange(ids.shape[1]) < lengths[:, None]
-    features = {"input_ids": ids, "attention_mask": real.long(), "kept": kept}
-    place = torch.tensor(rows)
-    return {
-        name: value.new_zeros(len(texts) * windows, ids.shape[1])
-        .index_copy(0, place, value)
-        .view(len(texts), windows, -1)
-        for name, value in features.items()
+    width = _round_width(max(len(ids) for text in texts for ids in text.ids))
+    shape = (len(texts), windows, width)
+    batch = {
+        "input_ids": np.zeros(shape, np.int64),
+        "attention_mask": np.zeros(shape, np.int64),
+        "kept": np.zeros(shape, np.bool_),
     }
+    for row, text in enumerate(texts):
+        for place, (ids, kept) in enumerate(zip(text.ids, text.kept, strict=True)):
+            batch["input_ids"][row, place, : len(ids)] = ids
+            batch["attention_mask"][row, place, : len(ids)] = 1
+            batch["kept"][row, place, : len(ids)] = kept
+    return {name: torch.from_numpy(value) for name, value in batch.items()}
 
 
 class WindowedEncoder(MultiVectorEncoder):
@@ -112,37 +106,40 @@ class WindowedEncoder(MultiVectorEncoder):
 
     def _read(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Run all windows through the encoder; put each text's kept tokens side by side."""
-        texts = len(batch["input_ids"])
+        texts, windows, _ = batch["input_ids"].shape
         ids, mask, kept = (
             batch[key].flatten(0, 1) for key in ("input_ids", "attention_mask", "kept")
         )
-        kept = kept.bool()
-        place = (kept.view(texts, -1).cumsum(dim=1) - 1).view_as(kept)
-        longest = int(place.max()) + 1
-        width = batch["input_ids"].shape[1]
-        owner = torch.arange(len(ids), device=ids.device) // width
-        target = owner[:, None] * longest + place
+        counts = kept.view(texts, -1).sum(dim=1)
+        # One wait for the device, not many: each would let its queue run dry.
+        *lengths, longest = torch.cat([mask.sum(dim=1), counts.max()[None]]).tolist()
+        place = (kept.view(texts, -1).cumsum(dim=1) - 1).view_as(ids)
+        owner = torch.arange(len(ids), device=ids.device)[:, None] // windows
+        # Tokens that are not kept all go to one last place, which is then cut off.
+        nowhere = texts * longest
+        target = torch.where(kept.bool(), owner * longest + place, nowhere)
         embeddings, targets = [], []
-        for rows, length in _alike(mask.sum(dim=1).tolist()):
+        for rows, width, real in _alike(lengths, few_shapes=_wants_few_shapes(ids.device)):
+            rows = rows.to(ids.device)
             features: dict[str, Any] = {
-                "input_ids": ids[rows, :length],
-                "attention_mask": mask[rows, :length],
+                "input_ids": ids[rows, :width],
+                "attention_mask": mask[rows, :width],
             }
-            with sdpa_kernel(ATTENTION):
-                for module in list(self)[:-1]:
-                    features = module(features)
-            taken = kept[rows, :length]
-            embeddings.append(features["token_embeddings"][taken])
-            targets.append(target[rows, :length][taken])
-        values, places = torch.cat(embeddings), torch.cat(targets)
-        whole = values.new_zeros(texts * longest, values.shape[-1]).index_copy(0, places, values)
-        whole_ids = ids.new_zeros(texts * longest).index_copy(0, target[kept], ids[kept])
-        there = torch.zeros_like(whole_ids, dtype=torch.bool).index_fill(0, places, True)
+            for module in list(self)[:-1]:
+                features = module(features)
+            embeddings.append(features["token_embeddings"][:real].flatten(0, 1))
+            targets.append(target[rows[:real], :width].flatten())
+        values = torch.cat(embeddings)
+        whole = values.new_zeros(nowhere + 1, values.shape[-1])
+        whole = whole.index_copy(0, torch.cat(targets), values)[:nowhere]
+        whole_ids = ids.new_zeros(nowhere + 1).index_copy(0, target.flatten(), ids.flatten())
+        whole_ids = whole_ids[:nowhere].view(texts, longest)
+        there = torch.arange(longest, device=ids.device) < counts[:, None]
         special = torch.isin(whole_ids, pooling_of(self).special_ids.to(ids.device)) & there
         return {
             "token_embeddings": whole.view(texts, longest, -1),
-            "attention_mask": there.view(texts, longest),
-            "special_tokens_mask": special.view(texts, longest),
+            "attention_mask": there,
+            "special_tokens_mask": special,
         }
 
 
@@ -171,11 +168,25 @@ def encode_windowed(
     return batches
 
 
-def _alike(lengths: list[int]) -> Iterator[tuple[list[int], int]]:
-    """Group windows of like length: the rows of each group, and its longest; empty rows in none."""
+def _round_width(length: int) -> int:
+    return LENGTHS if length <= LENGTHS else -(-length // WIDTHS) * WIDTHS
+
+
+def _wants_few_shapes(device: torch.device) -> bool:
+    """Say whether few shapes are faster: a GPU's libraries take milliseconds to plan for each."""
+    return device.type != "cpu"
+
+
+def _alike(lengths: list[int], *, few_shapes: bool) -> Iterator[tuple[Tensor, int, int]]:
+    """Group windows of like length: the rows of each group, its width, and how many are real.
+
+    For few shapes, padding makes windows wider, and a repeated row makes batches larger.
+    """
     groups: dict[int, list[int]] = defaultdict(list)
     for row, length in enumerate(lengths):
         if length:
-            groups[(length - 1) // LENGTHS].append(row)
-    for rows in groups.values():
-        yield rows, max(lengths[row] for row in rows)
+            groups[_round_width(length) if few_shapes else (length - 1) // LENGTHS].append(row)
+    for key, rows in groups.items():
+        width = key if few_shapes else max(lengths[row] for row in rows)
+        repeated = -len(rows) % ROWS if few_shapes else 0
+        yield torch.tensor(rows + rows[:1] * repeated), width, len(rows)

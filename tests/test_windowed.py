@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import TINY_TOKENS, WORDS
@@ -65,8 +66,7 @@ def one_by_one(
     windows, _ = split(model, [text], task, "windows")
     (limited,) = tokenise(model, [text], task, most)
     chosen = [
-        replace(window, kept=kept.numpy())
-        for window, kept in zip(windows, limited.kept, strict=False)
+        replace(window, kept=kept) for window, kept in zip(windows, limited.kept, strict=False)
     ]
     tokens = torch.cat([embed(model, [window], task)[0] for window in chosen])
     special = torch.cat([torch.from_numpy(one.special[one.kept]) for one in chosen])
@@ -112,8 +112,8 @@ def test_the_limit_keeps_the_first_tokens(
     limited = tokenise(tiny_model, data, "document", most)
 
     def regular(text: Windowed) -> list[int]:
-        kept = torch.cat([ids[keep] for ids, keep in zip(text.ids, text.kept, strict=True)])
-        return kept[~torch.isin(kept, special)].tolist()
+        kept = np.concatenate([ids[keep] for ids, keep in zip(text.ids, text.kept, strict=True)])
+        return [int(one) for one in kept[~np.isin(kept, special.numpy())]]
 
     for own, all_of_it, text in zip(limited, whole, data, strict=True):
         assert len(own) <= most
@@ -174,14 +174,17 @@ def test_every_window_of_a_long_text_gets_a_gradient(tiny_model_path: str) -> No
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-def test_few_texts_at_once_change_nothing(
-    tiny_model: MultiVectorEncoder, limit: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("few_shapes", [False, True])
+def test_batches_and_shapes_change_nothing(
+    tiny_model: MultiVectorEncoder, limit: int, few_shapes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = [" ".join(WORDS.split()[start : start + 3 * start]) for start in range(1, 40, 3)]
     expected = encode_texts(tiny_model, data, "document")
     monkeypatch.setattr(windowed, "TEXTS_AT_ONCE", 4)
     monkeypatch.setitem(windowed.ENCODED_TOKENS, "cpu", limit)
     monkeypatch.setattr(windowed, "LENGTHS", 7)
+    monkeypatch.setattr(windowed, "WIDTHS", 16)
+    monkeypatch.setattr(windowed, "_wants_few_shapes", lambda _: few_shapes)
     batches = encode_windowed(tiny_model, tokenise(tiny_model, data, "document"), "document")
     assert len(batches) > 1
     assert sorted(place for *_, own in batches for place in own) == list(range(len(data)))
@@ -199,3 +202,18 @@ def test_padding_is_nothing(tiny_model: MultiVectorEncoder) -> None:
     assert not batch["kept"][0, 1:].any()
     (alone,) = vectors(tiny_model, [short], "document")
     close([vectors(tiny_model, [short, long], "document")[0]], [alone])
+
+
+def test_few_shapes() -> None:
+    lengths = [3, 0, 64, 65, 256, 300, 512, 70]
+    groups = list(windowed._alike(lengths, few_shapes=True))
+    assert [(width, real, len(rows)) for rows, width, real in groups] == [
+        (64, 2, 32),
+        (256, 3, 32),
+        (512, 2, 32),
+    ]
+    seen = [row for rows, _, real in groups for row in rows[:real].tolist()]
+    assert sorted(seen) == [0, 2, 3, 4, 5, 6, 7], "an empty window is in no group"
+    for rows, width, real in groups:
+        assert set(rows[real:].tolist()) <= {int(rows[0])}, "only a row of the group is repeated"
+        assert max(lengths[row] for row in rows.tolist()) <= width
