@@ -26,6 +26,7 @@ from pseudoquery.cli_options import (
     split_option,
 )
 from pseudoquery.errors import QueryError
+from pseudoquery.experiments import EXPERIMENTS
 
 if TYPE_CHECKING:
     from pseudoquery.datasets import Dataset
@@ -203,6 +204,35 @@ def _search_settings(options: dict[str, Any]) -> SearchSettings:
     if "recall" in asked:
         papers.pop("recall_vectors", None)
     return SearchSettings(**(papers | asked))
+
+
+@click.command()
+@click.argument("name", type=click.Choice(tuple(EXPERIMENTS)))
+@click.option(
+    "--data", type=path_type, required=True, help="The folder with the collections' folders."
+)
+@click.option("--out", type=path_type, default="results", show_default=True, help="Where to write.")
+@click.option("--model", default="default", show_default=True, help="The encoder to start from.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Trainings per row."
+)
+@click.option("--row", "rows", multiple=True, help="Only this row; may be given several times.")
+@click.option("--small", is_flag=True, help="A short schedule for a CPU: it shows that it runs.")
+@as_json
+def experiment(name: str, data: Path, out: Path, as_json: bool, **options: Any) -> None:
+    """Train and compare the rows of one of the paper's tables or figures; what was done before
+    is not done again.
+    """
+    from pseudoquery.experiment import Order, carry_out, find
+    from pseudoquery.report import write_report
+
+    order = Order(name, data, out, **options)
+    results = carry_out(order, lambda row: click.echo(row, err=True))
+    write_report(name, find(name), results, out)
+    if as_json:
+        click.echo(json.dumps(results))
+    else:
+        click.echo(f"Wrote {out / name}.md, .json and .svg.")
 
 
 def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:

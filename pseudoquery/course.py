@@ -11,6 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,16 +42,22 @@ class Row:
 
 
 def prepare(
-    model: MultiVectorEncoder, lessons: Sequence[Lesson], tokens: int | None = None
+    model: MultiVectorEncoder,
+    lessons: Sequence[Lesson],
+    tokens: int | None = None,
+    cache: Path | None = None,
 ) -> Material:
     """Tokenise all that will be read; of a document, at most `tokens` tokens."""
     return Material(
         tuple(lessons),
         tuple(
-            tuple(tokenise(model, list(own.texts.values()), "document", tokens)) for own in lessons
+            tuple(tokenise(model, list(own.texts.values()), "document", tokens, cache))
+            for own in lessons
         ),
         tuple(
-            tuple(tokenise(model, [example.query for example in own.examples], "query"))
+            tuple(
+                tokenise(model, [example.query for example in own.examples], "query", None, cache)
+            )
             for own in lessons
         ),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pseudoquery.encoding import document_text
 from pseudoquery.errors import CorpusError
 from pseudoquery.exhaustive import rank_all
 from pseudoquery.model import representation_of
+from pseudoquery.records import Query
 from pseudoquery.windowed import Windowed, encode_windowed, tokenise
 
 DEPTH = 1000
@@ -38,7 +40,9 @@ class Exam:
     that are not in the corpus are counted with places of their own below zero."""
 
 
-def prepare_exam(model: MultiVectorEncoder, dataset: Dataset, name: str = "") -> Exam:
+def prepare_exam(
+    model: MultiVectorEncoder, dataset: Dataset, name: str = "", cache: Path | None = None
+) -> Exam:
     """Tokenise a collection's documents, whole, and its judged queries."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     places = {id_: place for place, id_ in enumerate(texts)}
@@ -47,7 +51,7 @@ def prepare_exam(model: MultiVectorEncoder, dataset: Dataset, name: str = "") ->
         if qrel.relevance > 0:
             place = places.setdefault(qrel.document_id, -1 - len(places))
             gains[qrel.query_id][place] = qrel.relevance
-    judged = [query for query in dataset.queries if query.id in gains]
+    judged = judged_queries(dataset)
     if not judged:
         raise CorpusError(
             f"{dataset.name}: there are no judgements to evaluate by; `pseudoquery evaluate` can "
@@ -55,28 +59,32 @@ def prepare_exam(model: MultiVectorEncoder, dataset: Dataset, name: str = "") ->
         )
     return Exam(
         name or dataset.name,
-        tuple(tokenise(model, list(texts.values()), "document")),
-        tuple(tokenise(model, [query.text for query in judged], "query")),
+        tuple(tokenise(model, list(texts.values()), "document", None, cache)),
+        tuple(tokenise(model, [query.text for query in judged], "query", None, cache)),
         tuple(gains[query.id] for query in judged),
     )
 
 
+def judged_queries(dataset: Dataset) -> list[Query]:
+    """Return the queries of an exam, in its order."""
+    judged = {qrel.query_id for qrel in dataset.qrels}
+    return [query for query in dataset.queries if query.id in judged]
+
+
 def examine(model: MultiVectorEncoder, exam: Exam) -> dict[str, float]:
     """Rank all documents for each query by the model's own score; average the measures."""
-    return {name: float(own.mean()) for name, own in grades(*answers(model, exam)).items()}
+    places, _ = answers(model, exam)
+    return {name: float(own.mean()) for name, own in grades(places, exam.gains).items()}
 
 
-def answers(
-    model: MultiVectorEncoder, exam: Exam
-) -> tuple[NDArray[np.int64], Sequence[dict[int, int]]]:
-    """Rank: the best documents' places (queries, depth), and what would have been right."""
-    places, _ = rank_all(
+def answers(model: MultiVectorEncoder, exam: Exam) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Rank all documents: the places of the best (queries, depth), and their scores."""
+    return rank_all(
         encode_windowed(model, exam.queries, "query"),
         encode_windowed(model, exam.documents, "document"),
         representation_of(model),
         DEPTH,
     )
-    return places, exam.gains
 
 
 def grades(

@@ -34,14 +34,17 @@ def rank_all(
     for values, mask, own in _few_at_once(queries, documents, there):
         found = torch.empty(len(own), there, device=values.device)
         for document_values, document_mask, columns in documents:
-            found[:, torch.tensor(columns, device=found.device)] = similarity_matrix(
-                values,
-                document_values,
-                mask,
-                document_mask,
-                score=settings.score,
-                scale=settings.scale,
-            )
+            # A training in mixed precision mines in it, too, but half of the digits can't rank.
+            with torch.autocast(values.device.type, enabled=False):
+                scored = similarity_matrix(
+                    values,
+                    document_values,
+                    mask,
+                    document_mask,
+                    score=settings.score,
+                    scale=settings.scale,
+                )
+            found[:, torch.tensor(columns, device=found.device)] = scored
         best = found.sort(dim=1, descending=True, stable=True)
         rows = torch.tensor(own)
         places[rows] = best.indices[:, :top].cpu()

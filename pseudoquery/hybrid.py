@@ -10,6 +10,8 @@ Fusion = Literal["rrf", "weighted"]
 FUSIONS: tuple[str, ...] = get_args(Fusion)
 RRF_CONSTANT = 60
 """The constant of Cormack, Clarke and Buettcher (2009)."""
+FUSION_DEPTH = 100
+"""So many of the best of each ranking are fused, or more if more are asked for."""
 
 Scored = Sequence[tuple[int, float]]
 """(document number, score), best first."""
@@ -22,7 +24,10 @@ def match_expression(query: str) -> str:
 
 
 def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tuple[int, float]]:
-    """Fuse two rankings; `weight` is the dense one's part in a weighted fusion."""
+    """Fuse two rankings; `weight` is the dense one's part in a weighted fusion.
+
+    Among equals, documents of the dense ranking come first, in its order.
+    """
     parts = (
         (_reciprocal_ranks(dense), _reciprocal_ranks(words))
         if fusion == "rrf"
@@ -32,7 +37,7 @@ def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tu
     for part in parts:
         for document, score in part.items():
             total[document] = total.get(document, 0.0) + score
-    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    return sorted(total.items(), key=lambda item: -item[1])
 
 
 def _reciprocal_ranks(ranking: Scored) -> Mapping[int, float]:

@@ -6,19 +6,16 @@ own score, so that it learns from what it would get wrong now (ANCE).
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.course import Material
 from pseudoquery.exhaustive import rank_all
-from pseudoquery.hybrid import match_expression
 from pseudoquery.model import representation_of
-from pseudoquery.store import FULLTEXT_TOKENIZER
 from pseudoquery.triples import Lesson, Negatives, hard_negatives, query_key
 from pseudoquery.windowed import encode_windowed
+from pseudoquery.words import rank_by_words
 
 MARGIN = 10
 """Positives and documents with the answer fall out, so more are ranked than are kept."""
@@ -47,18 +44,10 @@ def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
     """Rank every lesson's documents by BM25, as the index does; keep the best wrong ones."""
     negatives: dict[str, list[str]] = {}
     for own in lessons:
-        with closing(sqlite3.connect(":memory:")) as connection:
-            connection.execute(
-                f"CREATE VIRTUAL TABLE texts USING fts5(id UNINDEXED, text, "
-                f"tokenize='{FULLTEXT_TOKENIZER}')"
-            )
-            connection.executemany("INSERT INTO texts VALUES (?, ?)", own.texts.items())
-            for example in own.examples:
-                found = connection.execute(
-                    "SELECT id FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?",
-                    [match_expression(example.query) or '""', 2 * depth + MARGIN],
-                )
-                ranked = (row[0] for row in found.fetchall())
-                kept = hard_negatives(example, ranked, own.texts, depth)
-                negatives[query_key(own, example)] = kept
+        queries = [example.query for example in own.examples]
+        rankings = rank_by_words(own.texts.values(), queries, 2 * depth + MARGIN)
+        for example, best in zip(own.examples, rankings, strict=True):
+            ranked = (own.ids[place] for place, _ in best)
+            kept = hard_negatives(example, ranked, own.texts, depth)
+            negatives[query_key(own, example)] = kept
     return negatives

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.errors import QueryError
 from pseudoquery.filters import Where
-from pseudoquery.hybrid import FUSIONS, Fusion, fuse, match_expression
+from pseudoquery.hybrid import FUSION_DEPTH, FUSIONS, Fusion, fuse, match_expression
 from pseudoquery.representation import Representation
 from pseudoquery.store import Snapshot
 
@@ -35,7 +35,7 @@ class SearchSettings:
     fusion: Fusion = "rrf"
     weight: float = 0.5
     """The dense ranking's part in a weighted fusion."""
-    fusion_depth: int = 100
+    fusion_depth: int = FUSION_DEPTH
     """How many documents of each ranking are fused."""
 
 
@@ -160,19 +160,13 @@ def _words(asked: Asked, query: str, top: int) -> Ranked:
 
 
 def _fused(dense: Ranked, words: Ranked, asked: Asked) -> Ranked:
-    # Numbered anew in this order, documents found by meaning come first among equals.
-    places = {
-        number: place for place, number in enumerate(dict.fromkeys(dense.numbers + words.numbers))
-    }
-    scored = [
-        [(places[number], score) for number, score in zip(one.numbers, one.scores, strict=True)]
-        for one in (dense, words)
-    ]
+    dense_scored, words_scored = (
+        list(zip(one.numbers, one.scores, strict=True)) for one in (dense, words)
+    )
     settings = asked.settings
-    fused = fuse(scored[0], scored[1], settings.fusion, settings.weight)[: asked.top]
-    listed = list(places)
+    fused = fuse(dense_scored, words_scored, settings.fusion, settings.weight)[: asked.top]
     return Ranked(
-        tuple(listed[place] for place, _ in fused),
+        tuple(number for number, _ in fused),
         tuple(score for _, score in fused),
         dense.certified,
         dense.candidates,

@@ -1,9 +1,10 @@
 """Training on sentence-transformers' trainer, with hard negatives that are refreshed on the way.
 
 One folder holds a whole training: config.json (the settings in force), data.json (checksums of what
-was learnt from), negatives/STEP.jsonl, checkpoints, logs, and at the end the model. Run again after
-a kill, it goes on from the last checkpoint and ends where an uninterrupted run would have. With
-torchrun, several processes share each batch; the first of them does all the writing.
+was learnt from), negatives/STEP.jsonl, checkpoints, logs, and at the end figures.json, history.json
+and the model. Run again after a kill, it goes on from the last checkpoint and ends where an
+uninterrupted run would have. With torchrun, several processes share each batch; the first of them
+does all the writing.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def train(config: Config, material: Material | None = None) -> Path:
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if is_first():
             _finish(folder, config, material, model, exams)
+            history = json.dumps(trainer.state.log_history).encode()
+            write_durably(folder / "history.json", history)
     wait_for_all()  # so that whoever returns finds the model
     return folder / "model"
 
@@ -126,8 +129,8 @@ def starting_model(config: Config) -> MultiVectorEncoder:
     return model
 
 
-def load_material(config: Config, model: MultiVectorEncoder) -> Material:
-    """Load and tokenise what a training learns from."""
+def load_material(config: Config, model: MultiVectorEncoder, cache: Path | None = None) -> Material:
+    """Load and tokenise what a training learns from; a folder as cache keeps the tokens."""
     names = [short_name(name) for name in config.train]
     for name in names:
         if names.count(name) > 1:
@@ -136,7 +139,7 @@ def load_material(config: Config, model: MultiVectorEncoder) -> Material:
                 "told apart; rename a folder."
             )
     lessons = [lesson(load_named(name)) for name in config.train]
-    return prepare(model, lessons, config.document_tokens)
+    return prepare(model, lessons, config.document_tokens, cache)
 
 
 def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:

@@ -7,18 +7,24 @@ be padding otherwise.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
-from pseudoquery.encoding import Task, Window, pooling_of, split
+from pseudoquery.encoding import Task, Window, pooling_of, split, window_length
+from pseudoquery.segments import write_durably
 
 TEXTS_AT_ONCE = 4096
 ENCODED_TOKENS = {"cpu": 4096, "gpu": 131_072}
@@ -43,9 +49,24 @@ class Windowed:
 
 
 def tokenise(
-    model: MultiVectorEncoder, texts: Sequence[str], task: Task, most: int | None = None
+    model: MultiVectorEncoder,
+    texts: Sequence[str],
+    task: Task,
+    most: int | None = None,
+    cache: Path | None = None,
 ) -> list[Windowed]:
-    """Cut texts into the windows in which the model reads them; keep of each `most` tokens."""
+    """Cut texts into the windows in which the model reads them; keep of each `most` tokens.
+
+    With a folder as cache, the same texts are tokenised only once.
+    """
+    if cache is not None:
+        path = cache / f"{_fingerprint(model, texts, task, most)}.safetensors"
+        if path.exists():
+            return _unpack(load_file(path))
+        made = tokenise(model, texts, task, most)
+        cache.mkdir(parents=True, exist_ok=True)
+        write_durably(path, save(_pack(made)))
+        return made
     tokenised = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         windows, _ = split(model, texts[start : start + TEXTS_AT_ONCE], task, "windows")
@@ -74,6 +95,42 @@ def _windowed(windows: Sequence[Window], most: int | None) -> Windowed:
         if left == 0:
             break
     return Windowed(tuple(ids), tuple(keeps))
+
+
+def _fingerprint(
+    model: MultiVectorEncoder, texts: Sequence[str], task: Task, most: int | None
+) -> str:
+    """Hash all that decides what becomes of texts."""
+    tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
+    tokenizer.update(truncation=None, padding=None)
+    settings = [tokenizer, window_length(model), model.prompts.get(task) or "", most]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for text in texts:
+        own = text.encode("utf-8", "surrogatepass")
+        digest.update(len(own).to_bytes(8, "little") + own)
+    return digest.hexdigest()[:32]
+
+
+def _pack(texts: Sequence[Windowed]) -> dict[str, NDArray[Any]]:
+    """Lay the windows of all texts end to end."""
+    ids = [own for text in texts for own in text.ids]
+    kept = [own for text in texts for own in text.kept]
+    return {
+        "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
+        "kept": np.concatenate([np.zeros(0, np.bool_), *kept]),
+        "lengths": np.array([len(own) for own in ids], dtype=np.int64),
+        "windows": np.array([len(text.ids) for text in texts], dtype=np.int64),
+    }
+
+
+def _unpack(packed: Mapping[str, NDArray[Any]]) -> list[Windowed]:
+    """Undo `_pack`."""
+    ends = np.cumsum(packed["lengths"])[:-1]
+    ids, kept = (np.split(packed[key], ends) for key in ("ids", "kept"))
+    windows = iter(zip(ids, kept, strict=True))
+    return [
+        Windowed(*zip(*islice(windows, count), strict=True)) for count in packed["windows"].tolist()
+    ]
 
 
 def collate(texts: Sequence[Windowed]) -> dict[str, Tensor]:

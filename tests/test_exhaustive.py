@@ -71,3 +71,16 @@ def test_equal_documents_come_in_corpus_order() -> None:
         batches(documents[:2], 1), batches(documents, 2, seed=3), preset("recommended"), 4
     )
     assert found.tolist() == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize("score", ["softmax", "max"])
+def test_mixed_precision_changes_nothing(score: str) -> None:
+    """A training mines under autocast; eight digits of a score decide between documents."""
+    chance = np.random.default_rng(0)
+    texts: Arrays = [chance.standard_normal((3, 8)).astype(np.float32) for _ in range(9)]
+    settings = preset("recommended", score=score, scale=2.0)
+    expected = rank_all(batches(texts[:2], 2), batches(texts, 4), settings, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = rank_all(batches(texts[:2], 2), batches(texts, 4), settings, 5)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

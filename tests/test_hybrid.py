@@ -148,13 +148,14 @@ def test_every_document_once_best_first(
 ) -> None:
     fused = fuse(dense, words, fusion, weight)
     assert sorted(document for document, _ in fused) == sorted(dict(dense) | dict(words))
-    assert fused == sorted(fused, key=lambda one: (-one[1], one[0])), "ties go by number"
+    found = {document: place for place, document in enumerate(dict(dense) | dict(words))}
+    assert fused == sorted(fused, key=lambda one: (-one[1], found[one[0]])), "the dense one first"
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_ties_go_by_number(fusion: Fusion) -> None:
+def test_among_equals_the_dense_ranking_decides(fusion: Fusion) -> None:
     fused = fuse([(9, 1.0), (4, 0.5)], [(4, 2.0), (9, 1.0)], fusion, 0.5)
-    assert [document for document, _ in fused] == [4, 9]
+    assert [document for document, _ in fused] == [9, 4]
     assert fused[0][1] == fused[1][1]
 
 

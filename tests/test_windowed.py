@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -217,3 +219,37 @@ def test_few_shapes() -> None:
     for rows, width, real in groups:
         assert set(rows[real:].tolist()) <= {int(rows[0])}, "only a row of the group is repeated"
         assert max(lengths[row] for row in rows.tolist()) <= width
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.lists(st.text(max_size=300), max_size=4), most=st.none() | st.integers(1, 90))
+def test_what_is_cached_is_the_same(
+    tiny_model: MultiVectorEncoder, data: list[str], most: int | None
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "tokens"
+        expected = tokenise(tiny_model, data, "document", most)
+        for _ in range(2):
+            found = tokenise(tiny_model, data, "document", most, cache)
+            assert len(found) == len(expected)
+            for one, other in zip(found, expected, strict=True):
+                for mine, theirs in ((one.ids, other.ids), (one.kept, other.kept)):
+                    assert [own.tolist() for own in mine] == [own.tolist() for own in theirs]
+        assert len(list(cache.iterdir())) == 1
+
+
+def test_a_cache_tells_texts_and_settings_apart(
+    tiny_model: MultiVectorEncoder, tmp_path: Path
+) -> None:
+    for case in (
+        (["a b", "c"], "document", None),
+        (["a", "b c"], "document", None),
+        (["a b", "c"], "document", 3),
+    ):
+        tokenise(tiny_model, *case, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    limit = tiny_model.max_seq_length
+    tiny_model.max_seq_length = 16
+    tokenise(tiny_model, ["a b", "c"], "document", None, tmp_path)
+    tiny_model.max_seq_length = limit
+    assert len(list(tmp_path.iterdir())) == 4

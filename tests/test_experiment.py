@@ -1,0 +1,160 @@
+"""Every table and figure in its small variant, for real: trained, judged, written and drawn."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collection import write_collection
+
+from pseudoquery import experiment as module
+from pseudoquery.cli import main
+from pseudoquery.errors import QueryError
+from pseudoquery.evaluate import means
+from pseudoquery.exam import examine, prepare_exam
+from pseudoquery.experiment import Order, carry_out, vectors_per_document
+from pseudoquery.experiments import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES
+from pseudoquery.hybrid import Fusion
+from pseudoquery.index import Index
+from pseudoquery.model import load_model
+from pseudoquery.ranking import Mode, SearchSettings
+from pseudoquery.recipe import Config, load_named
+from pseudoquery.representation import preset
+from pseudoquery.trial import Ask, ask_all, index_dataset, judge
+from pseudoquery.windowed import encode_windowed
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name, split in COLLECTIONS.items():
+        folder = write_collection(tmp_path / "data" / name)
+        (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / f"{split}.tsv")
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_small_variant_of_each(
+    name: str,
+    data: Path,
+    tmp_path: Path,
+    tiny_model_path: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "results"
+    rows = EXPERIMENTS[name].rows if name in ("table5", "table1") else EXPERIMENTS[name].rows[:3]
+    chosen = [part for row in rows for part in ("--row", row)]
+    order = ["experiment", name, "--data", str(data), "--out", str(out), "--small"]
+    main([*order, "--model", tiny_model_path, *chosen])
+    assert f"Wrote {out / name}.md" in capsys.readouterr().out
+    text = (out / f"{name}.md").read_text()
+    written = json.loads((out / f"{name}.json").read_text())
+    assert [result["row"] for result in written] == ["bm25", *rows]
+    for row in rows:
+        assert f"| {ROWS[row].label} |" in text
+    for test in EXPERIMENTS[name].tests:
+        assert f"## {test}\n" in text
+    assert str(tmp_path) not in text.replace(written[1]["made_by"]["command"], "")
+    assert (out / f"{name}.svg").read_text().count("<path") > 10
+
+
+def order(data: Path, out: Path, model: str, **changes: Any) -> Order:
+    return Order("table5", data, out, model, rows=("pseudo-4",), small=True, **changes)
+
+
+def test_what_was_done_is_not_done_again(
+    data: Path, tmp_path: Path, tiny_model_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    first = carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)
+    assert told == ["pseudo queries, k=4, seed 0"]
+    trained: list[int] = []
+
+    def train(config: Config, material: Any) -> Path:
+        trained.append(config.seed)
+        return really(config, material)
+
+    really = module.train  # type: ignore[attr-defined]
+    monkeypatch.setattr(module, "train", train)
+    again = carry_out(order(data, tmp_path / "out", tiny_model_path, seeds=2), told.append)
+    assert trained == [1], "only the new seed"
+    assert again[:2] == first
+    run = tmp_path / "out" / "runs" / "documents-small" / "pseudo-4-0.json"
+    result = json.loads(run.read_text())
+    result["settings"]["epochs"] = 7.0
+    run.write_text(json.dumps(result))
+    shutil.rmtree(tmp_path / "out" / "work")
+    assert carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)[1] != result
+    assert trained == [1, 0], "a result of other settings does not count"
+
+
+def test_the_figures_are_those_of_the_model(
+    data: Path, tmp_path: Path, tiny_model_path: str
+) -> None:
+    words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    model = load_model(str(tmp_path / "out/work/documents-small/pseudo-4-0/model"), device="cpu")
+    exam = prepare_exam(model, load_named(f"{data / 'squad-documents'}:dev"))
+    for name, value in examine(model, exam).items():
+        assert result["figures"]["squad-documents"]["alone"][name] == pytest.approx(
+            100 * value, abs=0.01
+        )
+    assert set(result["figures"]["squad-documents"]) == {"alone", "rrf", "weighted", "size"}
+    assert words["figures"]["squad-documents"]["alone"]["RR@10"] == 100.0
+    assert set(result["curve"]) == {"step", "loss", "max_r", "var_r"}
+    assert str(tmp_path) not in json.dumps(result["settings"])
+    assert {"commit", "source", "device", "torch"} <= set(result["made_by"])
+
+
+def test_hybrids_and_words_agree_with_an_index(
+    data: Path, tmp_path: Path, tiny_model_path: str
+) -> None:
+    words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    folder = tmp_path / "out/work/documents-small/pseudo-4-0/model"
+    dataset = load_named(f"{data / 'squad-documents'}:dev")
+    for _ in index_dataset(dataset, tmp_path / "index", model=str(folder), vector_type="float32"):
+        pass
+    index = Index.open(tmp_path / "index")
+    cases: tuple[tuple[Mode, Fusion, dict[str, float]], ...] = (
+        ("bm25", "rrf", words["figures"]["squad-documents"]["alone"]),
+        ("hybrid", "rrf", result["figures"]["squad-documents"]["rrf"]),
+        ("hybrid", "weighted", result["figures"]["squad-documents"]["weighted"]),
+    )
+    for mode, fusion, found in cases:
+        settings = SearchSettings(fusion=fusion)
+        run = ask_all(index, dataset, Ask(1000, mode, True, settings), lambda _: None)
+        expected = means(judge(run, dataset))
+        assert found["RR@10"] == pytest.approx(100 * expected["RR@10"], abs=0.01), (mode, fusion)
+
+
+def test_unknown_rows_and_experiments(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
+    with pytest.raises(QueryError, match="table5 has no row 'cls'; it has random-4, "):
+        carry_out(replace(order(data, tmp_path, tiny_model_path), rows=("cls",)), lambda _: None)
+    with pytest.raises(QueryError, match="there is no experiment 'table9'; choose one of table1"):
+        carry_out(replace(order(data, tmp_path, tiny_model_path), name="table9"), lambda _: None)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["single-vector", "late-interaction", "recommended", "released-code"]
+)
+def test_vectors_are_counted_as_they_are_made(name: str, data: Path, tiny_model_path: str) -> None:
+    model = load_model(tiny_model_path, preset(name), device="cpu")
+    exam = prepare_exam(model, load_named(f"{data / 'scifact'}:test"))
+    made = [
+        int(mask.sum())
+        for _, masks, _ in encode_windowed(model, exam.documents, "document")
+        for mask in masks
+    ]
+    expected = sum(made) / len(made)
+    assert vectors_per_document(preset(name), exam) == pytest.approx(expected, rel=0.35)
+
+
+def test_every_row_is_a_valid_one_and_used() -> None:
+    used = {row for one in EXPERIMENTS.values() for row in one.rows}
+    assert used == set(ROWS)
+    for one in EXPERIMENTS.values():
+        assert set(one.paper) <= set(one.rows)
+        assert set(one.tests) <= set(SCHEDULES[one.schedule]["train"]) <= set(COLLECTIONS)
