@@ -55,9 +55,7 @@ def prepare(
             for own in lessons
         ),
         tuple(
-            tuple(
-                tokenise(model, [example.query for example in own.examples], "query", None, cache)
-            )
+            tuple(tokenise(model, [one.query for one in own.examples], "query", None, cache))
             for own in lessons
         ),
     )

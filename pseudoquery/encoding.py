@@ -6,10 +6,11 @@ long it is. A token in two windows is taken from the one in which it stands furt
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -174,6 +175,13 @@ def window_length(model: MultiVectorEncoder) -> int:
     """How many tokens the encoder reads at once, special tokens included."""
     limit = model.max_seq_length or model.tokenizer.model_max_length
     return min(int(limit), 8192)
+
+
+def tokenizer_settings(model: MultiVectorEncoder) -> dict[str, Any]:
+    """Return all that makes a tokenizer what it is."""
+    settings: dict[str, Any] = json.loads(model.tokenizer.backend_tokenizer.to_str())
+    # It keeps the truncation and padding of its last call, which say nothing of it.
+    return settings | {"truncation": None, "padding": None}
 
 
 def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> list[Tensor]:

@@ -28,6 +28,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Senten
 from sentence_transformers.util import load_file_path
 from transformers.utils import logging
 
+from pseudoquery.encoding import tokenizer_settings
 from pseudoquery.errors import ModelError
 from pseudoquery.pooling import Pooling
 from pseudoquery.representation import Representation, preset
@@ -122,11 +123,13 @@ def fingerprint(model: MultiVectorEncoder) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
-    # The tokenizer keeps the truncation and padding of its last call, which say nothing of it.
-    tokenizer.update(truncation=None, padding=None)
     prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
-    settings = [tokenizer, representation_of(model).settings(), prompts, model.max_seq_length]
+    settings = [
+        tokenizer_settings(model),
+        representation_of(model).settings(),
+        prompts,
+        model.max_seq_length,
+    ]
     digest.update(json.dumps(settings, sort_keys=True).encode())
     return digest.hexdigest()
 

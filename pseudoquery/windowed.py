@@ -23,7 +23,7 @@ from safetensors.numpy import load_file, save
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
-from pseudoquery.encoding import Task, Window, pooling_of, split, window_length
+from pseudoquery.encoding import Task, Window, pooling_of, split, tokenizer_settings, window_length
 from pseudoquery.segments import write_durably
 
 TEXTS_AT_ONCE = 4096
@@ -101,9 +101,12 @@ def _fingerprint(
     model: MultiVectorEncoder, texts: Sequence[str], task: Task, most: int | None
 ) -> str:
     """Hash all that decides what becomes of texts."""
-    tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
-    tokenizer.update(truncation=None, padding=None)
-    settings = [tokenizer, window_length(model), model.prompts.get(task) or "", most]
+    settings = [
+        tokenizer_settings(model),
+        window_length(model),
+        model.prompts.get(task) or "",
+        most,
+    ]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for text in texts:
         own = text.encode("utf-8", "surrogatepass")

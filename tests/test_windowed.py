@@ -241,12 +241,8 @@ def test_what_is_cached_is_the_same(
 def test_a_cache_tells_texts_and_settings_apart(
     tiny_model: MultiVectorEncoder, tmp_path: Path
 ) -> None:
-    for case in (
-        (["a b", "c"], "document", None),
-        (["a", "b c"], "document", None),
-        (["a b", "c"], "document", 3),
-    ):
-        tokenise(tiny_model, *case, tmp_path)
+    for texts, most in ((["a b", "c"], None), (["a", "b c"], None), (["a b", "c"], 3)):
+        tokenise(tiny_model, texts, "document", most, tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
     limit = tiny_model.max_seq_length
     tiny_model.max_seq_length = 16
