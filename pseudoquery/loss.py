@@ -58,14 +58,17 @@ class Distillation:
 
 def batch_scores(batch: Batch, settings: Representation) -> Tensor:
     """Score all pairs: (queries, documents); a query's other right answers get -infinity."""
-    scores = similarity_matrix(
-        batch.queries,
-        batch.documents,
-        batch.queries_mask,
-        batch.documents_mask,
-        score=settings.score,
-        scale=settings.scale,
-    ).float()
+    # The few dots of one query vector are exact; all tokens' are so many that half must do.
+    mixed = batch.queries.shape[1] > 1 and torch.is_autocast_enabled(batch.queries.device.type)
+    with torch.autocast(batch.queries.device.type, enabled=mixed):
+        scores = similarity_matrix(
+            batch.queries,
+            batch.documents,
+            batch.queries_mask,
+            batch.documents_mask,
+            score=settings.score,
+            scale=settings.scale,
+        ).float()
     right = (batch.numbers[None, None, :] == batch.known[:, :, None]).any(dim=1)
     own = nn.functional.one_hot(batch.positives, scores.shape[1]).bool()
     return scores.masked_fill(right & ~own, -torch.inf)

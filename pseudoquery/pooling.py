@@ -74,7 +74,12 @@ class Pooling(BaseTokenPooling):
             special = features["special_tokens_mask"].bool()
         elif "input_ids" in features:
             special = torch.isin(features["input_ids"], self.special_ids.to(embeddings.device))
-        vectors = self.vectors(Tokens(embeddings, weights, special), task)
+        # Mixed precision is for the encoder. In half of the digits, clusters and scores differ from
+        # those of an index, by more than a training can learn from at a high scale.
+        if torch.is_autocast_enabled(embeddings.device.type):
+            embeddings = embeddings.float()
+        with torch.autocast(embeddings.device.type, enabled=False):
+            vectors = self.vectors(Tokens(embeddings, weights, special), task)
         return {**features, "token_embeddings": vectors.values, "attention_mask": vectors.mask}
 
     def vectors(self, tokens: Tokens, task: str | None = None) -> Vectors:

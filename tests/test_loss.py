@@ -306,3 +306,10 @@ def test_learnt_codes_get_a_gradient(tiny_model_path: str) -> None:
     )
     _, found = learnt(RankingLoss(model), model)
     assert any(name.endswith("codes") and value.abs().sum() > 0 for name, value in found.items())
+
+
+def test_one_query_vector_is_scored_in_single_precision() -> None:
+    made = batch(label([0, 1, 2, 3], [0, 1]))
+    expected = batch_scores(made, SETTINGS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(batch_scores(made, SETTINGS), expected)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pseudoquery.model import load_model, representation_of
 from pseudoquery.pooling import Pooling, Tokens, Vectors
-from pseudoquery.representation import Representation
+from pseudoquery.representation import Representation, preset
 
 KINDS = ("pseudo-queries", "cls", "mean", "first", "learnt", "random", "tokens")
 
@@ -452,3 +452,18 @@ def test_codes_are_taken_over_only_where_they_fit() -> None:
     assert (same.codes == 7).all()
     assert not (wider.codes == 7).any()
     assert not hasattr(other, "codes")
+
+
+@pytest.mark.parametrize("name", ["recommended", "single-vector", "paper", "late-interaction"])
+def test_mixed_precision_is_for_the_encoder(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = {
+        "token_embeddings": torch.randn(3, 40, 16, generator=generator),
+        "attention_mask": torch.ones(3, 40, dtype=torch.int64),
+    }
+    pooling = Pooling(dimension=16, **preset(name, k=4).settings())
+    expected = pooling(dict(features), task="document")["token_embeddings"]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = pooling(dict(features), task="document")["token_embeddings"]
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
