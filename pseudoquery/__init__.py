@@ -11,6 +11,7 @@ from pseudoquery.representation import PRESETS, Representation, preset
 from pseudoquery.version import VERSION
 
 if TYPE_CHECKING:
+    from pseudoquery.client import Client
     from pseudoquery.index import Index
     from pseudoquery.model import load_model
     from pseudoquery.ranking import SearchSettings
@@ -20,6 +21,7 @@ __version__ = VERSION
 __all__ = [
     "PRESETS",
     "Answer",
+    "Client",
     "Document",
     "Explanation",
     "Hit",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Client": "pseudoquery.client",
     "Index": "pseudoquery.index",
     "SearchSettings": "pseudoquery.ranking",
     "load_model": "pseudoquery.model",

@@ -30,7 +30,8 @@ from pseudoquery.cli_options import (
     preset_option,
     search_options,
 )
-from pseudoquery.cli_research import evaluate, mine, train
+from pseudoquery.cli_research import evaluate, experiment, mine, train
+from pseudoquery.cli_serve import serve
 from pseudoquery.errors import CorpusError, PseudoqueryError
 from pseudoquery.version import VERSION
 
@@ -302,7 +303,7 @@ def demo(folder: Path) -> None:
     run(folder)
 
 
-for _command in (evaluate, mine, train):
+for _command in (evaluate, experiment, mine, serve, train):
     cli.add_command(_command)
 
 

@@ -103,6 +103,13 @@ def member(folder: Path, name: str) -> Path | None:
         raise _unreadable(_name(folder), error) from error
 
 
+def parse_document(line: bytes, place: str) -> Document:
+    """Make a document of one line of JSON; an error names the place."""
+    document = _json_document(line.decode("utf-8", "surrogateescape"), place)
+    check_document(document)
+    return document
+
+
 def check_document(document: Document) -> None:
     """Raise CorpusError unless the document can be stored and read back unchanged."""
     problem = next(_problems(document), None)

@@ -193,7 +193,10 @@ def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> l
     with torch.inference_mode():
         for batch in _batches(order, lengths, model.device):
             features = model.tokenizer.pad(
-                {"input_ids": [windows[index].ids for index in batch]}, return_tensors="pt"
+                {"input_ids": [windows[index].ids for index in batch]},
+                return_tensors="pt",
+                # A GPU's matrix units and attention kernels want such lengths.
+                pad_to_multiple_of=None if model.device.type == "cpu" else 64,
             ).to(model.device)
             outputs = dict(features)
             for module in list(model)[:-1]:

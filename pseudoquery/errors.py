@@ -17,5 +17,18 @@ class IndexFolderError(PseudoqueryError):
     """An index folder that is missing, locked, damaged, or of another format."""
 
 
+class IndexLockedError(IndexFolderError):
+    """An index folder that another process is writing to; it may be free in a moment."""
+
+
 class QueryError(PseudoqueryError):
     """A question, filter or setting that can't be answered."""
+
+
+class ServiceError(PseudoqueryError):
+    """A service that does not answer, or refuses; says its HTTP status, and 0 if there is none."""
+
+    def __init__(self, message: str, status: int = 0, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code

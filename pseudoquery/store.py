@@ -26,7 +26,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from pseudoquery.errors import IndexFolderError, QueryError
+from pseudoquery.errors import IndexFolderError, IndexLockedError, QueryError
 from pseudoquery.filters import Where, compile_filter
 from pseudoquery.records import Document
 from pseudoquery.segments import (
@@ -315,7 +315,7 @@ class Store:
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                raise IndexFolderError(
+                raise IndexLockedError(
                     f"another process is writing to {self.folder}; wait until it has finished, "
                     "then run this again."
                 ) from None

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import string
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from collection import DOCUMENTS
 from command import Ran, Run
 from hypothesis import settings
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
+from serving import Forks
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from pseudoquery.cli import main
+from pseudoquery.index import Index
 from pseudoquery.model import load_model
 from pseudoquery.representation import preset
 
@@ -97,3 +102,26 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return Ran(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory, tiny_model_path: str) -> Path:
+    """An index that names its model by folder, so that a command can open it; not to be changed."""
+    folder = tmp_path_factory.mktemp("template") / "index"
+    made = Index.create(folder, model=tiny_model_path, representation=preset("recommended", k=4))
+    made.add(DOCUMENTS)
+    return folder
+
+
+@pytest.fixture
+def served(template: Path, tmp_path: Path, tiny_model: MultiVectorEncoder) -> Index:
+    """A copy of that index, to be served and changed."""
+    return Index.open(shutil.copytree(template, tmp_path / "index"), model=tiny_model)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Starts real services, each in a process of its own."""
+    started = Forks(tmp_path_factory.mktemp("forks") / "log.jsonl")
+    yield started
+    started.close()

@@ -328,7 +328,13 @@ def test_every_option_is_used_in_a_test() -> None:
     here = Path(__file__).parent
     tests = "".join(
         (here / name).read_text()
-        for name in ("test_cli.py", "test_cli_research.py", "test_train.py")
+        for name in (
+            "test_cli.py",
+            "test_cli_research.py",
+            "test_cli_serve.py",
+            "test_experiment.py",
+            "test_train.py",
+        )
     )
     for name, command in cli.commands.items():
         assert f'run("{name}"' in tests or f'main(["{name}"' in tests

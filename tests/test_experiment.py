@@ -47,9 +47,11 @@ def test_the_small_variant_of_each(
     out = tmp_path / "results"
     rows = EXPERIMENTS[name].rows if name in ("table5", "table1") else EXPERIMENTS[name].rows[:3]
     chosen = [part for row in rows for part in ("--row", row)]
-    order = ["experiment", name, "--data", str(data), "--out", str(out), "--small"]
-    main([*order, "--model", tiny_model_path, *chosen])
+    options = ["--data", str(data), "--out", str(out), "--model", tiny_model_path, *chosen]
+    main(["experiment", name, "--small", *options])
     assert f"Wrote {out / name}.md" in capsys.readouterr().out
+    main(["experiment", name, "--small", *options, "--seeds", "1", "--json"])
+    assert len(json.loads(capsys.readouterr().out)) == 1 + len(rows)
     text = (out / f"{name}.md").read_text()
     written = json.loads((out / f"{name}.json").read_text())
     assert [result["row"] for result in written] == ["bm25", *rows]
