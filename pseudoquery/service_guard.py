@@ -201,8 +201,10 @@ class Exchange:
     async def receive(self) -> Message:
         """Read on, as far as the limits allow."""
         try:
-            # The first message is there at once if there is no body.
-            message = await asyncio.wait_for(self._receive(), self._settings.seconds)
+            # The first message is there at once if there is no body. Not wait_for(), which in
+            # Python 3.11 loses a cancellation that comes together with the message.
+            async with asyncio.timeout(self._settings.seconds):
+                message = await self._receive()
         except TimeoutError:
             raise self.too_slow() from None
         self.received += len(message.get("body", b""))

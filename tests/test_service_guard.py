@@ -294,6 +294,17 @@ def test_a_request_that_takes_too_long(served: Index, held: threading.Event) -> 
         assert service.ask("POST", "/search", {"query": "king"}).status == 200
 
 
+@pytest.mark.parametrize("seconds", [0.001, 0.01, 0.03])
+def test_time_that_runs_out_while_the_body_comes(
+    served: Index, held: threading.Event, seconds: float
+) -> None:
+    """The end of the time and the body may come together; the request ends all the same."""
+    with running(served, seconds=seconds) as service:
+        replies = [service.ask("POST", "/search", {"query": "king"}) for _ in range(5)]
+        held.set()
+    assert {reply.status for reply in replies} <= {408, 504}
+
+
 def send_slowly(port: int, path: str, sent: str) -> bytes:
     """Announce a body, and send none of it."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
