@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -32,6 +33,8 @@ def start(arguments: list[str], log: str) -> int:
     child = os.fork()
     if child:
         return child
+    # Tests that run in a shell's background inherit from it that this signal is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     main(arguments)
     sys.stdout.flush()
