@@ -73,18 +73,29 @@ def judged_queries(dataset: Dataset) -> list[Query]:
 
 def examine(model: MultiVectorEncoder, exam: Exam) -> dict[str, float]:
     """Rank all documents for each query by the model's own score; average the measures."""
-    places, _ = answers(model, exam)
+    places = answers(model, exam).places
     return {name: float(own.mean()) for name, own in grades(places, exam.gains).items()}
 
 
-def answers(model: MultiVectorEncoder, exam: Exam) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Rank all documents: the places of the best (queries, depth), and their scores."""
-    return rank_all(
-        encode_windowed(model, exam.queries, "query"),
-        encode_windowed(model, exam.documents, "document"),
-        representation_of(model),
-        DEPTH,
-    )
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How a model ranked the documents of an exam for each of its queries."""
+
+    places: NDArray[np.int64]
+    """(queries, depth): the places of the best documents"""
+    scores: NDArray[np.float32]
+    """(queries, depth)"""
+    vectors: float
+    """How many vectors stood for a document, on average."""
+
+
+def answers(model: MultiVectorEncoder, exam: Exam) -> Answers:
+    """Rank all documents for each query by the model's own score."""
+    documents = encode_windowed(model, exam.documents, "document")
+    queries = encode_windowed(model, exam.queries, "query")
+    places, scores = rank_all(queries, documents, representation_of(model), DEPTH)
+    vectors = sum(int(mask.sum()) for _, mask, _ in documents)
+    return Answers(places, scores, vectors / len(exam.documents))
 
 
 def grades(

@@ -1,7 +1,7 @@
 """Carry out an experiment: train its rows, judge them, and keep what came out.
 
-Each row and seed is one file under OUT/runs; what is there already, from the same settings, is not
-done again. So an experiment can be stopped at any time, and experiments share rows.
+Each row and seed is one file under OUT/runs; what is there already, from the same settings and
+data, is not done again. So an experiment can be stopped after any row, and experiments share rows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -31,9 +30,8 @@ from pseudoquery.errors import QueryError
 from pseudoquery.exam import DEPTH, Exam, answers, grades, judged_queries, prepare_exam
 from pseudoquery.experiments import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, SMALL, Experiment
 from pseudoquery.hybrid import FUSION_DEPTH, Fusion, Scored, fuse
-from pseudoquery.model import load_model, representation_of
+from pseudoquery.model import load_model
 from pseudoquery.recipe import Config, load_named, short_name
-from pseudoquery.representation import Representation
 from pseudoquery.segments import write_durably
 from pseudoquery.train import load_material, starting_model, train
 from pseudoquery.words import rank_by_words
@@ -90,6 +88,7 @@ class Bench:
     def __init__(self, order: Order, experiment: Experiment) -> None:
         self._order = order
         self._experiment = experiment
+        self._checksums = {test: _checksum(order.data / test) for test in self._tests()}
         self._material: Material | None = None
         self._exams: dict[str, Exam] = {}
         self._words: dict[str, list[Scored]] = {}
@@ -103,13 +102,17 @@ class Bench:
         return {"row": "bm25", "label": "BM25 (SQLite FTS5)", "seed": 0, "figures": figures}
 
     def trained(self, row: str, seed: int) -> dict[str, Any]:
-        """Train and judge a row, unless that was done with the same settings."""
+        """Train and judge a row, unless that was done with the same settings and data."""
         config = self._config(row, seed)
+        told = {"settings": _portable(config), "data": self._checksums}
         path = self._order.out / "runs" / self._kind() / f"{row}-{seed}.json"
         if path.exists():
             result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if result["settings"] == _portable(config):
+            if {key: result.get(key) for key in told} == told:
                 return result
+        # A training of other settings or data, begun before, must not be gone on with.
+        name = f"{row}-{seed}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]}"
+        config = replace(config, output=str(self._order.out / "work" / self._kind() / name))
         started = time.perf_counter()
         if self._material is None:
             self._material = load_material(config, starting_model(config), self._tokens())
@@ -122,9 +125,9 @@ class Bench:
             "seed": seed,
             "figures": {test: self._judged(model, test) for test in self._tests()},
             "curve": _curve(json.loads((folder / "history.json").read_text(encoding="utf-8"))),
-            "settings": _portable(config),
             "training_seconds": round(seconds, 1),
-            "made_by": made_by(),
+            "made_by": made_by(self._order),
+            **told,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, json.dumps(result, indent=1).encode())
@@ -148,7 +151,7 @@ class Bench:
         schedule |= one.changes
         schedule["train"] = tuple(f"{self._order.data / name}:train" for name in schedule["train"])
         return Config(
-            output=str(self._order.out / "work" / self._kind() / f"{row}-{seed}"),
+            output="",  # named after all the other settings
             model=self._order.model,
             representation=settings,
             learning_rate=one.learning_rate,
@@ -159,18 +162,17 @@ class Bench:
     def _judged(self, model: MultiVectorEncoder, test: str) -> dict[str, dict[str, float]]:
         """Judge a model alone, and together with BM25."""
         exam = self._exam(test)
-        places, scores = answers(model, exam)
+        given = answers(model, exam)
         dense: list[Scored] = [
             list(zip(own[:FUSION_DEPTH], found[:FUSION_DEPTH], strict=True))
-            for own, found in zip(places.tolist(), scores.tolist(), strict=True)
+            for own, found in zip(given.places.tolist(), given.scores.tolist(), strict=True)
         ]
-        figures = {"alone": _means(grades(places, exam.gains))}
+        figures = {"alone": _means(grades(given.places, exam.gains))}
         for fusion in get_args(Fusion):
             pairs = zip(dense, self._ranked_by_words(test), strict=True)
             fused = [fuse(own, words[:FUSION_DEPTH], fusion, 0.5) for own, words in pairs]
             figures[fusion] = _figures(fused, exam)
-        vectors = vectors_per_document(representation_of(model), exam)
-        return figures | {"size": {"vectors": vectors}}
+        return figures | {"size": {"vectors": given.vectors}}
 
     def _exam(self, test: str) -> Exam:
         if test not in self._exams:
@@ -179,10 +181,10 @@ class Bench:
         return self._exams[test]
 
     def _ranked_by_words(self, test: str) -> list[Scored]:
-        """Rank by BM25; kept in a file, as it takes minutes and never changes."""
+        """Rank by BM25; kept in a file, as it takes minutes and changes only with the data."""
         if test in self._words:
             return self._words[test]
-        path = self._order.out / "work" / f"bm25-{test}.json"
+        path = self._order.out / "work" / f"bm25-{test}-{self._checksums[test]}.json"
         if path.exists():
             self._words[test] = json.loads(path.read_text(encoding="utf-8"))
             return self._words[test]
@@ -201,26 +203,13 @@ class Bench:
         return load_named(f"{self._order.data / test}:{COLLECTIONS[test]}")
 
 
-def vectors_per_document(settings: Representation, exam: Exam) -> float:
-    """Average how many vectors stand for a document."""
-    counts = np.array([len(text) for text in exam.documents])
-    match settings.documents:
-        case "tokens":
-            pass
-        case "cls" | "mean":
-            counts = np.minimum(counts, 1)
-        case _:
-            counts = np.minimum(counts, settings.k)
-    return float(counts.mean()) + (settings.append != "none")
-
-
-def made_by() -> dict[str, str]:
+def made_by(order: Order) -> dict[str, str]:
     """Describe the code, the machine and the libraries, to be kept beside a figure."""
     device = "cpu"
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
     return {
-        "command": " ".join(["pseudoquery", *sys.argv[1:]]),
+        "command": _command(order),
         "commit": _commit(),
         "source": _source(),
         "device": device,
@@ -231,10 +220,20 @@ def made_by() -> dict[str, str]:
     }
 
 
+def _command(order: Order) -> str:
+    """Write the command, without the places where folders lie on this machine."""
+    parts = ["pseudoquery", "experiment", order.name, "--data", order.data.name]
+    parts += ["--out", order.out.name, "--model", Path(order.model).name]
+    parts += ["--seeds", str(order.seeds), *(part for row in order.rows for part in ("--row", row))]
+    return " ".join([*parts, *(["--small"] if order.small else [])])
+
+
 def _commit() -> str:
-    """Ask git which commit this is; a copy without history does not know."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    """Ask git which commit this is; what was installed, or copied without history, has none."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return "unknown"
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -248,6 +247,16 @@ def _source() -> str:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _checksum(collection: Path) -> str:
+    """Hash the files of a collection."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in collection.rglob("*") if path.is_file()):
+        digest.update(path.relative_to(collection).as_posix().encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def _portable(config: Config) -> dict[str, Any]:

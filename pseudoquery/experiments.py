@@ -1,7 +1,8 @@
 """What the experiments are: the paper's tables and figures, as rows that are trained alike.
 
 All rows of a table learn from the same data on the same schedule; only the representation differs,
-and the learning rate, which was tuned for each (docs/log.md says how).
+and the learning rate, which each has of its own. Most of these rates are first guesses: docs/log.md
+says which were tried.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ TEXTS_AT_ONCE = 4096
 ENCODED_TOKENS = {"cpu": 4096, "gpu": 131_072}
 """Tokens that go through the encoder at once when no gradient is needed."""
 LENGTHS = 64
-"""On a CPU, windows go together if their lengths are between the same multiples of this."""
+"""On a CPU, windows go together if their lengths are between the same multiples of this; it is also
+the smallest width on a GPU."""
 WIDTHS, ROWS = 256, 32
 """On a GPU, numbers of tokens and of windows are rounded up to multiples of these."""
 
