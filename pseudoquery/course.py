@@ -8,7 +8,7 @@ is needed, from the negatives in force, so that they can be exchanged while trai
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,52 @@ def make_rows(lessons: Sequence[Lesson], queries_per_document: int, seed: int) -
                 group = tuple(places[start : start + queries_per_document])
                 rows.append(Row(number, positive, group))
     return rows
+
+
+def make_blocks(
+    rows: Sequence[Row], own: Lesson, negatives: Negatives, size: int, seed: int
+) -> list[list[int]]:
+    """Put rows of one lesson together, by number, whose documents are mistaken for each other.
+
+    A batch of such blocks is full of hard negatives that cost nothing, as they are read anyway.
+    Every row is in a block; where too few are alike, any others fill it up.
+    """
+    chance = random.Random(f"{seed} {own.name}")  # noqa: S311
+    numbers = chance.sample(range(len(rows)), len(rows))
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for number in numbers:
+        waiting[rows[number].positive].append(number)
+    blocks: list[list[int]] = []
+    alone: list[int] = []
+    taken: set[int] = set()
+    for first in numbers:
+        if first in taken:
+            continue
+        block = [first]
+        documents = {rows[first].positive}
+        for member in block:  # it grows on the way: who is mistaken for the second comes next
+            for id_ in _mistaken(rows[member], own, negatives):
+                free = [number for number in waiting[id_] if number not in taken]
+                if len(block) < size and free and id_ not in documents:
+                    block.append(free[0])
+                    documents.add(id_)
+        taken.update(block)
+        if len(block) == size:
+            blocks.append(block)
+        else:
+            alone += block
+    alone += chance.choices(numbers, k=-len(alone) % size)
+    return blocks + [alone[start : start + size] for start in range(0, len(alone), size)]
+
+
+def _mistaken(row: Row, own: Lesson, negatives: Negatives) -> list[str]:
+    """Return the negatives of a row's queries, those of most queries first."""
+    count = Counter(
+        id_
+        for place in row.examples
+        for id_ in negatives.get(query_key(own, own.examples[place]), ())
+    )
+    return [id_ for id_, _ in count.most_common() if id_ != row.positive]
 
 
 @dataclass(frozen=True, slots=True)

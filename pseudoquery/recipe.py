@@ -17,6 +17,7 @@ LOWEST = {
     "batch_size": 1,
     "document_tokens": 1,
     "mine_depth": 1,
+    "neighbours": 1,
     "queries_per_document": 1,
     "save_steps": 1,
     "distillation": 0,
@@ -26,6 +27,7 @@ LOWEST = {
     "negatives": 0,
     "refresh_steps": 0,
     "seed": 0,
+    "start_weight": 0,
     "warmup": 0,
     "weight_decay": 0,
 }
@@ -56,12 +58,18 @@ class Config:
     """Documents that answer something, in each batch; several processes share it."""
     queries_per_document: int = 1
     """At most so many of the queries that a document answers are asked of it at once."""
+    neighbours: int = 1
+    """Fill batches with blocks of so many documents that the first negatives show to be mistaken
+    for each other; 1 for no blocks."""
     mini_batch: int = 0
     """Cache gradients, embedding this many texts at a time; 0 for no caching."""
     learning_rate: float = 2e-6
     warmup: float = 0.1
     weight_decay: float = 0.01
     max_gradient_norm: float = 1.0
+    start_weight: float = 0.0
+    """In the end, mix so much of the starting weights back in: the model then keeps more of what it
+    could do before (Wortsman et al., 2022)."""
     precision: str = "float32"
     document_tokens: int = 512
     """What is read of a document; more than the encoder reads at once goes through windows."""
@@ -115,6 +123,18 @@ def check(config: Config) -> None:
     if config.precision not in PRECISIONS:
         raise ModelError(
             f"precision is {config.precision!r}; choose one of {', '.join(PRECISIONS)}."
+        )
+    if config.start_weight > 1:
+        raise ModelError(f"start_weight is {config.start_weight!r}; it must be at most 1.")
+    if config.batch_size % config.neighbours:
+        raise ModelError(
+            f"blocks of {config.neighbours} neighbours don't fill a batch of {config.batch_size}; "
+            "make batch_size a multiple of neighbours."
+        )
+    if config.neighbours > 1 and config.first_negatives == "random":
+        raise ModelError(
+            "random negatives don't show which documents are neighbours; choose other "
+            "first_negatives, or neighbours = 1."
         )
     if config.evaluate_steps and not config.evaluate:
         raise ModelError("evaluate_steps needs a set to evaluate on; give evaluate, too.")

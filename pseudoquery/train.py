@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -24,7 +23,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from pseudoquery.card import facts_of, make_card
 from pseudoquery.checkpoints import clear_disk_errors, last_checkpoint, replace_folder
-from pseudoquery.course import Course, Material, prepare
+from pseudoquery.course import Course, Material, make_blocks, prepare
 from pseudoquery.errors import CorpusError, ModelError
 from pseudoquery.exam import Exam, Examiner, examine, prepare_exam
 from pseudoquery.loss import CachedRankingLoss, Distillation, RankingLoss, Teacher
@@ -74,12 +73,14 @@ def train(config: Config, material: Material | None = None) -> Path:
         scores=_scores(config, material),
     )
     exams = _exams(config, model) if is_first() else []
+    arguments = _arguments(config, folder)  # from here on, processes can wait for each other
+    refresh = Refresh(course, config, folder, model)
     trainer = CourseTrainer(
         course,
-        [Refresh(course, config, folder, model)],
+        [refresh],
         model=model,
-        args=_arguments(config, folder),
-        train_dataset=_rows_by_lesson(course, config, datasets),
+        args=arguments,
+        train_dataset=_blocks_by_lesson(course, config, refresh, datasets),
         loss=_loss(config, model),
         evaluator=Examiner(exams) if config.evaluate_steps else None,
     )
@@ -87,6 +88,7 @@ def train(config: Config, material: Material | None = None) -> Path:
     with clear_disk_errors(folder):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if is_first():
+            mix_weights(model, starting_model(config), config.start_weight)
             _finish(folder, config, material, model, exams)
             history = json.dumps(trainer.state.log_history).encode()
             write_durably(folder / "history.json", history)
@@ -118,6 +120,14 @@ def _finish(
         write_durably(place / "README.md", card.encode())
 
     replace_folder(folder / "model", write)
+
+
+def mix_weights(model: MultiVectorEncoder, other: MultiVectorEncoder, share: float) -> None:
+    """Mix the weights of another model into this one's."""
+    others = dict(other.named_parameters())
+    with torch.no_grad():
+        for name, own in model.named_parameters():
+            own.lerp_(others[name].to(own.device), share)
 
 
 def starting_model(config: Config) -> MultiVectorEncoder:
@@ -176,27 +186,32 @@ def _scores(config: Config, material: Material) -> Scores | None:
     return scores
 
 
-def _rows_by_lesson(course: Course, config: Config, datasets: Any) -> Any:
-    """Give the trainer the rows of each lesson as a dataset of its own.
+def _blocks_by_lesson(course: Course, config: Config, refresh: Refresh, datasets: Any) -> Any:
+    """Give the trainer the rows of each lesson, in blocks, as a dataset of its own.
 
     A batch comes from one of them: documents of another collection would be easy negatives, and
     may hold the same texts.
     """
-    if config.batch_size % process_count():
+    if config.batch_size % (config.neighbours * process_count()):
         raise ModelError(
             f"the {process_count()} processes can't share a batch of {config.batch_size} equally; "
-            "make batch_size a multiple of their number."
+            "make batch_size a multiple of their number"
+            f"{' times neighbours' if config.neighbours > 1 else ''}."
         )
-    rows: dict[int, list[int]] = defaultdict(list)
-    for number, row in enumerate(course.rows):
-        rows[row.lesson].append(number)
-    for number, own in rows.items():
-        if len(own) < config.batch_size:
+    negatives = refresh.negatives(0) if config.neighbours > 1 else {}
+    made = {}
+    for number, own in enumerate(course.material.lessons):
+        places = [place for place, row in enumerate(course.rows) if row.lesson == number]
+        if len(places) < config.batch_size:
             raise CorpusError(
-                f"{course.material.lessons[number].name}: there are {len(own)} documents to learn "
-                f"from, fewer than one batch of {config.batch_size}; lower batch_size."
+                f"{own.name}: there are {len(places)} documents to learn from, fewer than one "
+                f"batch of {config.batch_size}; lower batch_size."
             )
-    made = {str(number): datasets.Dataset.from_dict({"row": own}) for number, own in rows.items()}
+        rows = [course.rows[place] for place in places]
+        blocks = make_blocks(rows, own, negatives, config.neighbours, config.seed)
+        made[str(number)] = datasets.Dataset.from_dict(
+            {"rows": [[places[row] for row in block] for block in blocks]}
+        )
     return made["0"] if len(made) == 1 else datasets.DatasetDict(made)
 
 
@@ -212,6 +227,11 @@ def _trainer_library() -> Any:
         ) from error
 
 
+def negatives_path(folder: Path, step: int) -> Path:
+    """Say where a training looks for the negatives of a step before it makes them itself."""
+    return folder / "negatives" / f"{step:08d}.jsonl"
+
+
 class Refresh(TrainerCallback):
     """Gives the course its negatives: the first ones, then newly mined ones every so many steps."""
 
@@ -220,7 +240,7 @@ class Refresh(TrainerCallback):
     ) -> None:
         self._course = course
         self._config = config
-        self._folder = folder / "negatives"
+        self._folder = folder
         self._model = model
 
     def on_train_begin(
@@ -246,17 +266,21 @@ class Refresh(TrainerCallback):
         if every and state.global_step % every == 0 and state.global_step < state.max_steps:
             self._take(state.global_step)
 
-    def _take(self, step: int) -> None:
-        path = self._folder / f"{step:08d}.jsonl"
+    def negatives(self, step: int) -> Negatives:
+        """Read the negatives that come into force at a step; the first to ask makes them."""
+        path = negatives_path(self._folder, step)
         if is_first() and not path.exists():
             write_negatives(self._made(step), path)
         wait_for_all()  # the others need the file
-        missing = self._course.use(read_negatives(path))
+        return read_negatives(path)
+
+    def _take(self, step: int) -> None:
+        missing = self._course.use(self.negatives(step))
         if (missing.queries or missing.unknown) and is_first() and not self._is_random(step):
             logger.warning(
                 "%s: %d queries have no negatives and %d negatives are not in the corpus; random "
                 "documents take their place.",
-                path,
+                negatives_path(self._folder, step),
                 missing.queries,
                 missing.unknown,
             )
@@ -283,7 +307,7 @@ def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArgume
     made = MultiVectorEncoderTrainingArguments(
         output_dir=str(folder / "checkpoints"),
         num_train_epochs=config.epochs,
-        per_device_train_batch_size=config.batch_size,
+        per_device_train_batch_size=config.batch_size // config.neighbours,  # in blocks
         learning_rate=config.learning_rate,
         warmup_steps=config.warmup,
         weight_decay=config.weight_decay,

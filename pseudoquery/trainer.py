@@ -101,13 +101,13 @@ class CourseTrainer(MultiVectorEncoderTrainer):
 
 
 class RowNumbers:
-    """The collator: hands on the numbers of the rows."""
+    """The collator: hands on the numbers of the rows, block after block."""
 
     valid_label_columns = ()  # the trainer asks this of its collator
 
-    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
+    def __call__(self, blocks: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, Tensor]:
         """Collect the rows of a batch."""
-        return {"rows": torch.tensor([row["row"] for row in rows])}
+        return {"rows": torch.tensor([row for block in blocks for row in block["rows"]])}
 
 
 class Shuffle(TrainerCallback):

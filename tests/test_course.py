@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.course import Course, Material, Missing, make_rows, prepare
+from pseudoquery.course import Course, Material, Missing, make_blocks, make_rows, prepare
 from pseudoquery.datasets import load_dataset
 from pseudoquery.triples import Example, Lesson, lesson, query_key
 
@@ -145,3 +145,38 @@ def test_a_teachers_scores_come_with_the_label(material: Material, own: Lesson) 
     assert taught[0].isneginf().sum() == 4
     assert taught[1].isneginf().all()
     assert "teacher" not in Course(material, negatives=2).batch([0])["label"]
+
+
+@given(documents=st.integers(1, 30), size=st.integers(1, 8), each=st.integers(1, 3), data=st.data())
+def test_every_row_is_in_a_block(documents: int, size: int, each: int, data: st.DataObject) -> None:
+    ids = [f"d{number}" for number in range(documents)]
+    examples = tuple(
+        Example(f"q{number}", "", (ids[number // each],), ()) for number in range(documents * each)
+    )
+    own = Lesson("set", dict.fromkeys(ids, ""), tuple(ids), examples, 0)
+    mined = data.draw(
+        st.lists(st.lists(st.sampled_from(ids), max_size=4), min_size=len(examples)).map(
+            lambda lists: lists[: len(examples)]
+        )
+    )
+    negatives = {query_key(own, one): found for one, found in zip(examples, mined, strict=True)}
+    rows = make_rows([own], 1, 0)
+    blocks = make_blocks(rows, own, negatives, size, 0)
+    assert {len(block) for block in blocks} == {size}
+    placed = [row for block in blocks for row in block]
+    assert set(placed) == set(range(len(rows)))
+    assert len(placed) - len(rows) < size, "only the last block is filled up"
+    assert blocks == make_blocks(rows, own, negatives, size, 0)
+
+
+def test_blocks_are_of_documents_mistaken_for_each_other() -> None:
+    ids = tuple(f"d{number}" for number in range(64))
+    examples = tuple(Example(f"q{number}", "", (id_,), ()) for number, id_ in enumerate(ids))
+    own = Lesson("set", dict.fromkeys(ids, ""), ids, examples, 0)
+    # Documents with the same remainder are mistaken for the next of them.
+    negatives = {
+        query_key(own, one): [ids[(number + 8) % 64]] for number, one in enumerate(examples)
+    }
+    rows = make_rows([own], 1, 0)
+    for block in make_blocks(rows, own, negatives, 8, 0):
+        assert len({int(rows[number].positive[1:]) % 8 for number in block}) == 1

@@ -33,6 +33,12 @@ NEEDED = "output = 'o'\ntrain = ['d:s']\n"
         (NEEDED + "precision = 'int4'", "precision is 'int4'; choose one of"),
         ("output = 'o'\ntrain = 'd:s'", "train is 'd:s'; it must be a list of texts"),
         ("output = 'o'\ntrain = [1]", r"train is \(1,\); it must be a list of texts"),
+        (NEEDED + "neighbours = 5", "blocks of 5 neighbours don't fill a batch of 16"),
+        (
+            NEEDED + "neighbours = 4\nfirst_negatives = 'random'",
+            "random negatives don't show which documents are neighbours",
+        ),
+        (NEEDED + "start_weight = 1.5", "start_weight is 1.5; it must be at most 1"),
         (NEEDED + "epochs = '3'", "epochs is '3'; it must be a number"),
         (NEEDED + "batch_size = 1.5", "batch_size is 1.5; it must be an integer"),
         (NEEDED + "batch_size = true", "batch_size is True; it must be an integer"),

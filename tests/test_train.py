@@ -39,7 +39,7 @@ from pseudoquery.recipe import Config
 from pseudoquery.representation import preset
 from pseudoquery.train import train
 from pseudoquery.trainer import CourseTrainer
-from pseudoquery.triples import lesson, query_key, write_scores
+from pseudoquery.triples import lesson, query_key, write_negatives, write_scores
 from pseudoquery.windowed import encode_windowed
 
 
@@ -184,6 +184,7 @@ def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         ({"save_steps": 4, "two": True}, 11),
         ({"save_steps": 4, "two": True, "refresh_steps": 4, "queries_per_document": 2}, 9),
         ({"save_steps": 4, "taught": True, "mini_batch": 2}, 6),
+        ({"save_steps": 4, "neighbours": 2, "refresh_steps": 5, "start_weight": 0.5}, 10),
         ({"save_steps": 4, "precision": "bf16", "evaluate_steps": 5}, 6),
     ],
     ids=str,
@@ -245,6 +246,39 @@ def test_a_batch_is_of_one_lesson(
     counts = [seen.count({0}), seen.count({1})]
     assert counts == [18, 9], "in proportion to their sizes: 24 and 12 rows, three times"
     assert seen[:18] != sorted(seen[:18], key=str), "mixed"
+
+
+def test_a_batch_is_of_neighbours(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each document is mistaken for one other: the two are always in the same batch."""
+    own = lesson(load_dataset(config.train[0].rpartition(":")[0], "train"))
+    twin = {id_: own.ids[place ^ 1] for place, id_ in enumerate(own.ids)}
+    negatives = Path(config.output).parent / "negatives.jsonl"
+    write_negatives(
+        {query_key(own, one): [twin[one.positives[0]]] for one in own.examples}, negatives
+    )
+    batches: list[list[str]] = []
+    draw = Course.batch
+
+    def watched(self: Course, numbers: list[int], step: int = 0) -> dict[str, Any]:
+        batches.append([self.rows[number].positive for number in numbers])
+        return draw(self, numbers, step)
+
+    monkeypatch.setattr(Course, "batch", watched)
+    train(replace(config, neighbours=2, first_negatives=str(negatives), evaluate=()))
+    assert len(batches) == 18
+    for batch in batches:
+        assert sorted(batch) == sorted(twin[id_] for id_ in batch)
+
+
+def test_starting_weights_are_mixed_in(config: Config, tmp_path: Path) -> None:
+    start, trained, mixed = (
+        weights(train(replace(config, output=str(tmp_path / f"{share}"), start_weight=share)))
+        for share in (1.0, 0.0, 0.25)
+    )
+    assert same(start, dict(training.starting_model(config).cpu().state_dict()))
+    assert not same(start, trained)
+    for name, value in mixed.items():
+        torch.testing.assert_close(value, 0.75 * trained[name] + 0.25 * start[name])
 
 
 def test_the_seed_and_the_data_decide(config: Config, tmp_path: Path) -> None:
