@@ -19,6 +19,7 @@ from sentence_transformers.multi_vector_encoder.losses import (
 from sentence_transformers.util import cat_padded_token_embeddings
 from torch import Tensor, nn
 
+from pseudoquery.maxsim import maxsim_matrix
 from pseudoquery.model import representation_of
 from pseudoquery.processes import are_connected, gather, gather_padded
 from pseudoquery.representation import Representation
@@ -61,17 +62,22 @@ def batch_scores(batch: Batch, settings: Representation) -> Tensor:
     # The few dots of one query vector are exact; all tokens' are so many that half must do.
     mixed = batch.queries.shape[1] > 1 and torch.is_autocast_enabled(batch.queries.device.type)
     with torch.autocast(batch.queries.device.type, enabled=mixed):
-        scores = similarity_matrix(
-            batch.queries,
-            batch.documents,
-            batch.queries_mask,
-            batch.documents_mask,
-            score=settings.score,
-            scale=settings.scale,
-        ).float()
+        scores = score_all(
+            (batch.queries, batch.queries_mask), (batch.documents, batch.documents_mask), settings
+        )
     right = (batch.numbers[None, None, :] == batch.known[:, :, None]).any(dim=1)
     own = nn.functional.one_hot(batch.positives, scores.shape[1]).bool()
     return scores.masked_fill(right & ~own, -torch.inf)
+
+
+def score_all(
+    queries: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor], settings: Representation
+) -> Tensor:
+    """Score all pairs, from vectors and masks: (queries, documents)."""
+    (asked, asked_mask), (there, there_mask) = queries, documents
+    if settings.score == "max":
+        return maxsim_matrix(settings.scale * asked, there, asked_mask, there_mask).float()
+    return similarity_matrix(asked, there, asked_mask, there_mask, scale=settings.scale).float()
 
 
 def contrastive_loss(scores: Tensor, positives: Tensor) -> Tensor:
@@ -140,15 +146,8 @@ class Teacher:
                 for own, task in zip(features, TASKS, strict=True)
             )
             documents = gather_padded(*documents)
-            found = similarity_matrix(
-                queries[0],
-                documents[0],
-                queries[1],
-                documents[1],
-                score=self.settings.score,
-                scale=self.settings.scale,
-            )
-        return found.float().clone()
+            found = score_all(queries, documents, self.settings)
+        return found.clone()  # can be differentiated past, unlike what inference mode made
 
 
 class RankingLoss(nn.Module):
