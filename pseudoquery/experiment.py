@@ -30,10 +30,12 @@ from pseudoquery.errors import QueryError
 from pseudoquery.exam import DEPTH, Exam, answers, grades, judged_queries, prepare_exam
 from pseudoquery.experiments import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, SMALL, Experiment
 from pseudoquery.hybrid import FUSION_DEPTH, Fusion, Scored, fuse
+from pseudoquery.mine import mine_by_words
 from pseudoquery.model import load_model
 from pseudoquery.recipe import Config, load_named, short_name
 from pseudoquery.segments import write_durably
-from pseudoquery.train import load_material, starting_model, train
+from pseudoquery.train import load_material, negatives_path, starting_model, train
+from pseudoquery.triples import write_negatives
 from pseudoquery.words import rank_by_words
 
 SMALL_K = 4
@@ -116,6 +118,7 @@ class Bench:
         started = time.perf_counter()
         if self._material is None:
             self._material = load_material(config, starting_model(config), self._tokens())
+        self._lay_out_negatives(config, self._material)
         folder = train(config, self._material).parent
         seconds = time.perf_counter() - started
         model = load_model(str(folder / "model"))
@@ -132,6 +135,18 @@ class Bench:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, json.dumps(result, indent=1).encode())
         return result
+
+    def _lay_out_negatives(self, config: Config, material: Material) -> None:
+        """Give a training BM25's negatives: they are the same for all rows, and take minutes."""
+        told = json.dumps([self._checksums, config.mine_depth])
+        name = f"negatives-{hashlib.sha256(told.encode()).hexdigest()[:8]}.jsonl"
+        kept = self._order.out / "work" / name
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_negatives(mine_by_words(material.lessons, config.mine_depth), kept)
+        first = negatives_path(Path(config.output), 0)
+        first.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(first, kept.read_bytes())
 
     def _kind(self) -> str:
         return f"{self._experiment.schedule}{'-small' if self._order.small else ''}"
