@@ -1,8 +1,9 @@
 """The first step of search: query vectors in, the vectors with the largest dot products out.
 
-Each structure is a Faiss index over all vectors of a view, in their order, so that a position in
-one is a position in the other. Structures are derived data: they grow as vectors are appended, and
-are rebuilt when they are missing or stale. This is the only module that imports faiss.
+Each structure is over all vectors of a view, in their order, so that a position in one is a
+position in the other: a scan in 8 bits, or a Faiss index. Structures are derived data: they grow as
+vectors are appended, and are rebuilt when they are missing or stale. This is the only module that
+imports faiss.
 """
 
 from __future__ import annotations
@@ -10,36 +11,29 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import QueryError
-from pseudoquery.segments import write_durably
+from pseudoquery.scan import Found, Scan, make_scan, remove_stale
+from pseudoquery.segments import move_durably, write_durably
 from pseudoquery.view import View
 
 Structure = Literal["auto", "flat", "flat8", "hnsw", "hnsw8", "ivf", "ivf8"]
 STRUCTURES: tuple[str, ...] = get_args(Structure)
 
-FLAT_BELOW = 200_000
 FLAT8_BELOW = 2_000_000
-"""By default, up to this many vectors are scanned: certified exact, in 4 or 1 bytes a number."""
+"""By default, up to this many vectors are scanned, and every answer is proven exact."""
 BLOCK = 16_384
 """Vectors read at once while building."""
 TRAINING = 65_536
-
-
-class Found(NamedTuple):
-    """The outcome of a first step for a batch of query vectors."""
-
-    dots: NDArray[np.float32]
-    """(queries, count): falling along each row; minus infinity where nothing more was found"""
-    positions: NDArray[np.int64]
-    """(queries, count): -1 where nothing more was found"""
 
 
 @dataclass(slots=True)
@@ -49,13 +43,21 @@ class FirstStep:
     kind: str
     epoch: int
     index: Any
-    error: float = 0.0
-    """The largest distance between a vector and its quantised form."""
+
+    @property
+    def total(self) -> int:
+        """How many vectors it holds."""
+        return int(self.index.ntotal)
+
+    @property
+    def error(self) -> float:
+        """How far a vector may be from what is compared, where that is to be known."""
+        return 0.0
 
     @property
     def exhaustive(self) -> bool:
         """Whether it compares with every vector, so that what it leaves out is surely smaller."""
-        return self.kind in ("flat", "flat8")
+        return self.kind == "flat"
 
     def search(
         self, queries: NDArray[np.float32], count: int, allowed: NDArray[np.bool_] | None
@@ -85,20 +87,22 @@ def chosen_kind(structure: str, view: View) -> str:
         )
     if structure != "auto":
         return structure
-    if view.vector_count < FLAT_BELOW:
-        return "flat"
     return "flat8" if view.vector_count < FLAT8_BELOW else "hnsw8"
 
 
-def build(kind: str, view: View) -> FirstStep:
+def build(kind: str, view: View) -> FirstStep | Scan:
     """Build a structure over all vectors of a view."""
+    return make_scan(view) if kind == "flat8" else build_faiss(kind, view)
+
+
+def build_faiss(kind: str, view: View) -> FirstStep:
+    """Build a Faiss structure over all vectors of a view."""
     dimension = view.segments[0].vectors.shape[1]
     clusters = max(1, int(4 * view.vector_count**0.5))
     while clusters > 1 and clusters * 39 > view.vector_count:  # what Faiss wants for training
         clusters //= 2
     recipe = {
         "flat": "Flat",
-        "flat8": "SQ8",
         "hnsw": "HNSW32",
         "hnsw8": "HNSW32_SQ8",
         "ivf": f"IVF{clusters},Flat",
@@ -118,10 +122,6 @@ def extend(step: FirstStep, view: View) -> None:
     """Add the vectors that were appended since the structure was built."""
     for start in range(step.index.ntotal, view.vector_count, BLOCK):
         block = view.vectors(start, min(start + BLOCK, view.vector_count))
-        if step.kind == "flat8":
-            decoded = step.index.sa_decode(step.index.sa_encode(block))
-            distances = np.linalg.norm(block.astype(np.float64) - decoded, axis=1)
-            step.error = max(step.error, float(distances.max(initial=0.0)))
         step.index.add(block)
 
 
@@ -131,23 +131,34 @@ class Structures:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "derived"
         self._steps: dict[str, FirstStep] = {}
+        self._scan: Scan | None = None
         self._mutex = threading.Lock()
 
-    def get(self, structure: str, view: View) -> FirstStep:
+    def get(self, structure: str, view: View) -> FirstStep | Scan:
         """Return a structure that covers exactly this view's vectors."""
         kind = chosen_kind(structure, view)
         with self._mutex:
-            step = self._steps.get(kind) or self._load(kind)
-            if step is None or step.epoch != view.epoch or step.index.ntotal > view.vector_count:
-                step = build(kind, view)
-                self._save(step)
-            elif step.index.ntotal < view.vector_count:
-                # Another thread may be searching the old one, with a view that ends where it does.
-                step = replace(step, index=faiss.clone_index(step.index))
-                extend(step, view)
-                self._save(step)
-            self._steps[kind] = step
-            return step
+            return self._scanning(view) if kind == "flat8" else self._stepping(kind, view)
+
+    def _scanning(self, view: View) -> Scan:
+        if self._scan is None or not self._scan.covers(view):
+            self._scan = make_scan(view, self._folder, self._scan)
+            with suppress(OSError):
+                remove_stale(self._folder, view)
+        return self._scan
+
+    def _stepping(self, kind: str, view: View) -> FirstStep:
+        step = self._steps.get(kind) or self._load(kind)
+        if step is None or step.epoch != view.epoch or step.total > view.vector_count:
+            step = build_faiss(kind, view)
+            self._save(step)
+        elif step.total < view.vector_count:
+            # Another thread may be searching the old one, with a view that ends where it does.
+            step = replace(step, index=faiss.clone_index(step.index))
+            extend(step, view)
+            self._save(step)
+        self._steps[kind] = step
+        return step
 
     def _load(self, kind: str) -> FirstStep | None:
         """Read a saved structure, if there is one; any doubt means that it is built again."""
@@ -155,36 +166,51 @@ class Structures:
         try:
             known = json.loads(facts.read_text())
             # Faiss believes what it reads: damage could crash it, or spoil the candidates unseen.
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
-                    return None
-            step = FirstStep(kind, known["epoch"], faiss.read_index(str(path)), known["error"])
-            return step if step.index.ntotal == known["vectors"] else None
+            if _sha256(path) != known["sha256"]:
+                return None
+            step = FirstStep(kind, known["epoch"], faiss.read_index(str(path)))
+            return step if step.total == known["vectors"] else None
         except (OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None
 
     def _save(self, step: FirstStep) -> None:
-        """Keep what is expensive to build; flat structures are as quickly made as read."""
+        """Keep what is expensive to build; a flat structure is as quickly made as read."""
         if step.exhaustive:
             return
         path, facts = self._paths(step.kind)
-        content = faiss.serialize_index(step.index).tobytes()
-        known = {
-            "epoch": step.epoch,
-            "vectors": step.index.ntotal,
-            "error": step.error,
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
+        unfinished = path.with_suffix(".tmp")
         try:
             facts.unlink(missing_ok=True)
-            write_durably(path, content)
+            path.parent.mkdir(exist_ok=True)
+            # Not by way of memory, which may hold the structure once and not twice.
+            faiss.write_index(step.index, str(unfinished))
+            sha256 = _sha256(unfinished)
+            move_durably(unfinished, path)
+            known = {"epoch": step.epoch, "vectors": step.total, "sha256": sha256}
             write_durably(facts, json.dumps(known).encode())
-        except OSError:
+        except (OSError, RuntimeError):
             # A reader without write permission, or a full disk, can still search.
-            return
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
 
     def _paths(self, kind: str) -> tuple[Path, Path]:
         return self._folder / f"{kind}.faiss", self._folder / f"{kind}.json"
+
+
+@contextmanager
+def faiss_threads(count: int) -> Iterator[None]:
+    """Let Faiss use so many threads; for one query, fewer can be faster."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _bitmap(allowed: NDArray[np.bool_]) -> NDArray[np.uint8]:

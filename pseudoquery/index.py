@@ -34,6 +34,7 @@ from pseudoquery.ranking import (
 )
 from pseudoquery.records import Answer, Document, Explanation, Hit
 from pseudoquery.representation import Representation
+from pseudoquery.segments import VECTOR_TYPES
 from pseudoquery.store import Settings, Snapshot, Store
 from pseudoquery.writer import Writer, document_checksum
 
@@ -78,10 +79,12 @@ class Index:
         model: str | MultiVectorEncoder = "default",
         representation: Representation | None = None,
         long: Literal["windows", "truncate"] = "windows",
-        vector_type: Literal["float16", "float32"] = "float16",
+        vector_type: Literal["float16", "float32", "int8"] = "float16",
+        precision: Literal["float32", "bfloat16"] = "float32",
         notes: Mapping[str, str] | None = None,
     ) -> Index:
         """Make a new, empty index; notes are for the store to remember."""
+        from pseudoquery.encoding import in_precision
         from pseudoquery.model import fingerprint, representation_of
 
         if representation is not None and not isinstance(model, str):
@@ -91,7 +94,7 @@ class Index:
             )
         if isinstance(model, str) and Path(model).is_dir():
             model = str(Path(model).resolve())
-        loaded = _loaded(model, representation)
+        loaded = in_precision(_loaded(model, representation), precision)
         settings = Settings(
             model=model if isinstance(model, str) else "",
             fingerprint=fingerprint(loaded),
@@ -99,6 +102,7 @@ class Index:
             representation=representation_of(loaded).settings(),
             long=long,
             vector_type=vector_type,
+            precision=precision,
         )
         return cls(Store.create(Path(folder), settings, notes), loaded)
 
@@ -125,6 +129,7 @@ class Index:
     @cached_property
     def model(self) -> MultiVectorEncoder:
         """The encoder; it must be the one that the index was made with."""
+        from pseudoquery.encoding import in_precision
         from pseudoquery.model import fingerprint
 
         name = self._given if self._given is not None else self.settings.model
@@ -140,7 +145,7 @@ class Index:
                 f"{self.folder} was made with another model than {given} is now; "
                 "use the original one, or build the index again."
             )
-        return loaded
+        return in_precision(loaded, self.settings.precision)
 
     def __len__(self) -> int:
         with self.store.snapshot() as snapshot:
@@ -304,10 +309,7 @@ class Index:
             "segments": len(segments),
             "vector_bytes": sum(one.bytes for one in segments),
             "vector_bytes_per_document": round(
-                vectors
-                * self.settings.dimension
-                * (2 if "16" in self.settings.vector_type else 4)
-                / max(documents, 1)
+                vectors * vector_bytes(self.settings) / max(documents, 1)
             ),
             "bytes": sum(map(_size, self.folder.rglob("*"))),
             **asdict(self.settings),
@@ -424,6 +426,13 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def vector_bytes(settings: Settings) -> int:
+    """Say how many bytes a vector takes."""
+    each = VECTOR_TYPES[settings.vector_type].itemsize
+    # One in 8 bits has the length of its steps beside it.
+    return settings.dimension * each + (4 if each == 1 else 0)
 
 
 def _size(path: Path) -> int:

@@ -48,18 +48,39 @@ def kmeans(
         centroids = points.gather(1, seeds.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
         alive = _first_equal(centroids) == torch.arange(k, device=points.device)
         assignments = _assign(points, centroids, alive)
-        for _ in range(iterations):
-            centroids, counts = _means(points, weights, assignments, k)
-            changed = _assign(points, centroids, counts > 0)
-            # Reading a flag costs nothing on the CPU, but would stall a GPU's queue; there, further
-            # iterations of a converged document repeat its fixed point.
-            if points.device.type == "cpu" and torch.equal(changed, assignments):
-                break
-            assignments = changed
+        # Reading a flag costs nothing on the CPU, but would stall a GPU's queue; there, further
+        # iterations of a converged document repeat its fixed point.
+        if points.device.type == "cpu":
+            assignments = _until_fixed(points, weights, assignments, k, iterations)
+        else:
+            for _ in range(iterations):
+                centroids, counts = _means(points, weights, assignments, k)
+                assignments = _assign(points, centroids, counts > 0)
         assignments = _merge_duplicates(points, weights, assignments, k)
     centroids, counts = _means(tokens.to(torch.float32), weights, assignments, k)
     labels = assignments.masked_fill(weights == 0, -1)
     return Clusters(centroids.to(tokens.dtype), counts, labels)
+
+
+def _until_fixed(
+    points: Tensor, weights: Tensor, assignments: Tensor, k: int, iterations: int
+) -> Tensor:
+    """Repeat Lloyd's iteration; a document that has converged does not wait for the others."""
+    settled = assignments.clone()
+    moving = torch.arange(len(points))
+    for _ in range(iterations):
+        centroids, counts = _means(points, weights, assignments, k)
+        changed = _assign(points, centroids, counts > 0)
+        settled[moving] = changed
+        moved = (changed != assignments).any(dim=1)
+        if moved.all():
+            assignments = changed
+            continue
+        moving, assignments = moving[moved], changed[moved]
+        points, weights = points[moved], weights[moved]
+        if not len(moving):
+            break
+    return settled
 
 
 def seed_positions(real: Tensor, k: int, seeding: Seeding, seed: int = 0) -> Tensor:
@@ -112,8 +133,8 @@ def _hash(numbers: Tensor) -> Tensor:
 def _assign(points: Tensor, centroids: Tensor, alive: Tensor) -> Tensor:
     """Give each token its nearest living centroid; of equally near ones, the first."""
     # |x - c|^2 without |x|^2, which is the same for every centroid of a token.
-    distances = centroids.square().sum(dim=-1).unsqueeze(1) - 2 * points @ centroids.mT
-    return distances.masked_fill(~alive.unsqueeze(1), torch.inf).argmin(dim=-1)
+    lengths = centroids.square().sum(dim=-1).masked_fill(~alive, torch.inf).unsqueeze(1)
+    return torch.baddbmm(lengths, points, centroids.mT, alpha=-2).argmin(dim=-1)
 
 
 def _means(points: Tensor, weights: Tensor, assignments: Tensor, k: int) -> tuple[Tensor, Tensor]:

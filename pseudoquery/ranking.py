@@ -106,6 +106,7 @@ def by_vectors(
     top: int | None = None,
 ) -> list[Ranked]:
     """Rank by the score of the pseudo queries, `top` documents unless `asked` says how many."""
+    from pseudoquery.candidates import chosen_kind
     from pseudoquery.search import Depth, search
 
     view, settings = asked.snapshot.view, asked.settings
@@ -116,9 +117,12 @@ def by_vectors(
         allowed = np.zeros(len(view.ordinals), dtype=bool)
         matching = asked.snapshot.matching(asked.where)
         allowed[np.searchsorted(view.ordinals, matching)] = True
+    kind = chosen_kind(settings.structure, view)
+    if asked.exact and kind != "flat" and settings.recall_vectors is None:
+        kind = "flat8"  # a scan proves in one pass what no approximate structure can
     rankings = search(
         view,
-        structures.get(settings.structure, view),
+        structures.get(kind, view),
         vectors,
         representation,
         top or asked.top,

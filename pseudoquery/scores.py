@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import torch
+from scipy.optimize import brentq
 from scipy.special import lambertw
 from torch import Tensor
 
@@ -57,6 +58,24 @@ def attention(dots: Tensor, score: Score) -> Tensor:
 def window(k: int) -> float:
     """How far y can fall below the largest dot m: at most W((k-1)/e), and the bound is tight."""
     return float(lambertw((k - 1) / math.e).real) if k > 1 else 0.0
+
+
+def sensitivity(k: int) -> float:
+    """How far y can move when every dot moves by at most 1; tight, and small: 1.67 for k = 8.
+
+    It is the largest sum of |dy/ds_j| = |a_j (1 + s_j - y)|. These sum to 1, so all depends on how
+    much of it is negative. With P the weight of the vectors whose part is negative, that is at most
+    P ((1-P) (ln(k-1) + ln((1-P)/P)) - 1), reached by one vector against k - 1 equal ones.
+    """
+    if k == 1:
+        return 1.0
+
+    def odds(part: float) -> float:
+        return math.log((k - 1) * (1 - part) / part)
+
+    # Where the derivative vanishes; it falls on the way from 0 to 1/2, and the maximum lies there.
+    part = brentq(lambda one: (1 - 2 * one) * odds(one) - 2, 1e-12, 0.5)
+    return 1 + 2 * float(part * ((1 - part) * odds(part) - 1))
 
 
 def bounds(dots: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,10 @@ largest dot that any document left out can have, the n best are proven to be the
 they are not, `exact` asks for one pass over all vectors: it scores every document whose largest dot
 reaches the n-th best score found so far, which is always enough.
 
+A scan in 8 bits needs no second pass. It knows every dot but for a small error e, so a document's
+score lies within `sensitivity` times e of an estimate, and only documents whose estimates are that
+close to the n-th best have to be scored: always proven, and few.
+
 Exact scores are computed in double precision, row by row, so that a document's score does not
 depend on the other candidates; ties go to the document that was added first.
 """
@@ -14,14 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pseudoquery.candidates import FirstStep, Found
+from pseudoquery.candidates import FirstStep
+from pseudoquery.codes import halve
 from pseudoquery.representation import Representation
-from pseudoquery.scores import attention, document_score
+from pseudoquery.scan import Found, Scan
+from pseudoquery.scores import attention, document_score, sensitivity
 from pseudoquery.view import View
 
 Queries = Sequence[NDArray[np.float32]]
@@ -29,6 +36,8 @@ Queries = Sequence[NDArray[np.float32]]
 
 BLOCK_VECTORS = 16_384
 """Vectors scanned or scored exactly at once."""
+BLOCK_ESTIMATES = 1 << 24
+"""Estimates of a scan held at once, one for each query vector and document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ class Depth:
 
 def search(
     view: View,
-    step: FirstStep,
+    step: FirstStep | Scan,
     queries: Queries,
     settings: Representation,
     top: int,
@@ -64,10 +73,13 @@ def search(
 ) -> list[Ranking]:
     """Rank the allowed documents (a mask over the view's; by default the live ones) by score."""
     allowed = view.live if allowed is None else allowed & view.live
-    rankings = _two_steps(view, step, queries, settings, top, depth or Depth(), allowed)
+    depth = depth or Depth()
+    if isinstance(step, Scan) and depth.vectors is None:
+        return _proven(view, step, queries, settings, top, allowed)
+    rankings = _two_steps(view, step, queries, settings, top, depth, allowed)
     if exact:
         doubtful = [row for row, ranking in enumerate(rankings) if not ranking.certified]
-        proven = _scan(
+        proven = _compared_with_all(
             view,
             [queries[row] for row in doubtful],
             settings,
@@ -127,9 +139,83 @@ def rounding(view: View, query: NDArray[np.float32], settings: Representation) -
     return float(settings.scale * bound)
 
 
+def _proven(
+    view: View,
+    scan: Scan,
+    queries: Queries,
+    settings: Representation,
+    top: int,
+    allowed: NDArray[np.bool_],
+) -> list[Ranking]:
+    """Score every document that can be among the best, given what a scan knows of them all."""
+    allowed = allowed & (np.diff(view.offsets) > 0)
+    rankings = []
+    for own in _query_blocks(queries, len(allowed)):
+        bounds = np.cumsum([len(query) for query in own])[:-1]
+        estimates = scan.estimates(np.concatenate(own), settings.scale, settings.score)
+        for query, parts in zip(own, np.split(estimates, bounds), strict=True):
+            contenders = _contenders(view, scan, query, settings, top, parts.sum(axis=0), allowed)
+            ranked = _rank(view, query, contenders, settings, top)
+            rankings.append(Ranking(*ranked, certified=True, candidates=len(contenders)))
+    return rankings
+
+
+def _query_blocks(queries: Queries, documents: int) -> list[list[NDArray[np.float32]]]:
+    """Group queries so that the estimates of a group can be held."""
+    at_once = max(1, BLOCK_ESTIMATES // max(documents, 1))
+    block = np.cumsum([len(query) for query in queries]) // at_once
+    groups = np.split(np.arange(len(queries)), np.flatnonzero(np.diff(block)) + 1)
+    return [[queries[row] for row in group] for group in groups if len(group)]
+
+
+def _contenders(
+    view: View,
+    scan: Scan,
+    query: NDArray[np.float32],
+    settings: Representation,
+    top: int,
+    estimates: NDArray[np.float32],
+    allowed: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """List the allowed documents whose score may reach the n-th best, given estimates of all."""
+    documents = np.flatnonzero(allowed)
+    if len(documents) <= top:
+        return documents
+    k = view.widest if settings.score == "softmax" else 1
+    own = estimates[documents]
+    room = sensitivity(k) * _room(view, scan, query, scan.errors[documents], settings)
+    # A sum that overflows says nothing, so it must neither raise the bar nor rule out anything.
+    unknown = ~np.isfinite(own)
+    lowest, highest = own - room, own + room
+    lowest[unknown], highest[unknown] = -np.inf, np.inf
+    contenders: NDArray[np.int64] = documents[highest >= np.partition(lowest, -top)[-top]]
+    return contenders
+
+
+def _room(
+    view: View,
+    step: FirstStep | Scan,
+    query: NDArray[np.float32],
+    errors: Any,
+    settings: Representation,
+) -> Any:
+    """Bound how far a dot, summed over a query's vectors, can be from what was compared.
+
+    `errors` are distances between vectors and what the first step has instead of them.
+    """
+    lengths = float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
+    room = settings.scale * lengths * errors + len(query) * rounding(view, query, settings)
+    if not isinstance(step, Scan):
+        return room
+    lost = float(halve(query).lost.sum())
+    # Sums over a document's vectors and the joining of a query's halves, in single precision.
+    units = (2 * view.widest + 16) * float(np.finfo(np.float32).eps)
+    return room + settings.scale * (lost + units * lengths) * (view.norm + errors)
+
+
 def _two_steps(
     view: View,
-    step: FirstStep,
+    step: FirstStep | Scan,
     queries: Queries,
     settings: Representation,
     top: int,
@@ -166,7 +252,7 @@ def _two_steps(
 
 
 def _first_step(
-    step: FirstStep, queries: Queries, number: int, bits: NDArray[np.bool_] | None
+    step: FirstStep | Scan, queries: Queries, number: int, bits: NDArray[np.bool_] | None
 ) -> list[Found]:
     """Run the first step for all vectors of all queries at once."""
     bounds = np.cumsum([len(query) for query in queries])[:-1]
@@ -185,15 +271,14 @@ def _documents_at(view: View, positions: NDArray[np.int64]) -> NDArray[np.int64]
 
 def _ceiling(
     view: View,
-    step: FirstStep,
+    step: FirstStep | Scan,
     query: NDArray[np.float32],
     floors: NDArray[np.float32],
     settings: Representation,
 ) -> float:
     """Bound the score of any document that the first step left out."""
-    lengths = np.linalg.norm(query.astype(np.float64), axis=1)
-    errors = settings.scale * step.error * lengths + rounding(view, query, settings)
-    return float((settings.scale * floors.astype(np.float64) + errors).sum())
+    largest = settings.scale * float(floors.sum(dtype=np.float64))
+    return largest + float(_room(view, step, query, step.error, settings))
 
 
 def _rank(
@@ -215,7 +300,7 @@ def _threshold(ranking: Ranking, top: int) -> float:
     return float(ranking.scores[-1]) if len(ranking.scores) == top else -np.inf
 
 
-def _scan(
+def _compared_with_all(
     view: View,
     queries: Queries,
     settings: Representation,

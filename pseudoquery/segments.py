@@ -2,6 +2,7 @@
 
 A segment is a safetensors file with `vectors` (vectors, dim), and for each of its documents, in
 order, its number in the store (`ordinals`) and how many of the vectors are its own (`counts`).
+Vectors in 8 bits come with the length of their steps (`scales`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from pseudoquery.errors import IndexFolderError
 VECTOR_TYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
+    "int8": np.dtype(np.int8),
 }
-_DTYPES = {"F16": np.float16, "F32": np.float32, "I64": np.int64}
+BLOCK = 4096
+"""Vectors that are brought to double precision at once."""
+_DTYPES = {"F16": np.float16, "F32": np.float32, "I64": np.int64, "I8": np.int8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,17 @@ class Segment:
     vectors: NDArray[Any]
     ordinals: NDArray[np.int64]
     counts: NDArray[np.int64]
+    scales: NDArray[np.float32] | None = None
+    """(vectors,): what vectors in 8 bits are multiplied by."""
+    name: str = ""
+    """The checksum of its file: what is derived from it can be told by this."""
+
+    def decoded(self, rows: Any = slice(None)) -> NDArray[np.float32]:
+        """Read some of the vectors, (rows, dim)."""
+        vectors: NDArray[np.float32] = self.vectors[rows].astype(np.float32)
+        if self.scales is not None:
+            vectors *= self.scales[rows, None]
+        return vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +73,24 @@ def segment_path(folder: Path, number: int) -> Path:
 
 def write_segment(folder: Path, number: int, segment: Segment) -> SegmentFacts:
     """Write a segment so that it is either whole and on disk, or not there at all."""
-    content = save(
-        {
-            "vectors": np.ascontiguousarray(segment.vectors),
-            "ordinals": np.ascontiguousarray(segment.ordinals),
-            "counts": np.ascontiguousarray(segment.counts),
-        }
-    )
+    arrays = {
+        "vectors": segment.vectors,
+        "ordinals": segment.ordinals,
+        "counts": segment.counts,
+    }
+    if segment.scales is not None:
+        arrays["scales"] = segment.scales
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     write_durably(segment_path(folder, number), content)
     return facts_of(number, segment, len(content), hashlib.sha256(content).hexdigest())
 
 
 def facts_of(number: int, segment: Segment, size: int, sha256: str) -> SegmentFacts:
     """Collect what the store remembers of a segment whose file has this size and checksum."""
-    norms = np.linalg.norm(segment.vectors.astype(np.float64), axis=1)
+    largest = 0.0
+    for start in range(0, len(segment.vectors), BLOCK):
+        block = segment.decoded(slice(start, start + BLOCK)).astype(np.float64)
+        largest = max(largest, float(np.linalg.norm(block, axis=1).max()))
     return SegmentFacts(
         number=number,
         first=int(segment.ordinals[0]),
@@ -79,7 +98,7 @@ def facts_of(number: int, segment: Segment, size: int, sha256: str) -> SegmentFa
         vectors=len(segment.vectors),
         bytes=size,
         sha256=sha256,
-        norm=float(norms.max(initial=0.0)),
+        norm=largest,
     )
 
 
@@ -90,12 +109,17 @@ def write_durably(path: Path, content: bytes) -> None:
     try:
         with temporary.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        move_durably(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def move_durably(temporary: Path, path: Path) -> None:
+    """Sync a file that was written beside its place, and rename it into place."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
     sync_folder(path.parent)
 
 
@@ -114,25 +138,46 @@ def map_segment(folder: Path, facts: SegmentFacts) -> Segment:
     size = path.stat().st_size
     if size != facts.bytes:
         raise damaged(path, f"it has {size} bytes and should have {facts.bytes}")
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > size:
-            raise damaged(path, "its header is not readable")
-        try:
-            header = json.loads(file.read(length))
-        except ValueError as error:
-            raise damaged(path, "its header is not readable") from error
     try:
+        arrays = map_arrays(path)
+        scales = arrays.get("scales")
         segment = Segment(
-            _map(path, header["vectors"], 8 + length),
-            np.array(_map(path, header["ordinals"], 8 + length)),
-            np.array(_map(path, header["counts"], 8 + length)),
+            arrays["vectors"],
+            np.array(arrays["ordinals"]),
+            np.array(arrays["counts"]),
+            None if scales is None else np.array(scales),
+            facts.sha256,
         )
+    except HeaderError as error:
+        raise damaged(path, "its header is not readable") from error
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, "its header does not describe its content") from error
     if not _fits(segment, facts):
         raise damaged(path, "its documents and vectors are not those that were written")
     return segment
+
+
+class HeaderError(ValueError):
+    """A file that does not begin as a safetensors file does."""
+
+
+def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Map the arrays of a safetensors file; nothing but its header is read."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            raise HeaderError("the header is longer than the file")
+        try:
+            header = json.loads(file.read(length))
+        except ValueError as error:
+            raise HeaderError("the header is not JSON") from error
+    if not isinstance(header, dict):
+        raise TypeError("the header names no arrays")
+    return {
+        name: _map(path, entry, 8 + length)
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
 
 def sound_segment(folder: Path, facts: SegmentFacts) -> Segment:
@@ -168,6 +213,8 @@ def _fits(segment: Segment, facts: SegmentFacts) -> bool:
         segment.vectors.ndim == 2
         and len(segment.ordinals) == len(segment.counts) == facts.documents
         and len(segment.vectors) == int(segment.counts.sum()) == facts.vectors
+        and (segment.scales is not None) == (segment.vectors.dtype == np.int8)
+        and (segment.scales is None or segment.scales.shape == segment.vectors.shape[:1])
         and int(segment.counts.min(initial=0)) >= 0
         and bool((np.diff(segment.ordinals) > 0).all())
     )
@@ -181,4 +228,6 @@ def _map(path: Path, entry: dict[str, Any], start: int) -> NDArray[Any]:
         raise ValueError("the shape does not fit the content")
     if 0 in shape:
         return np.zeros(shape, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=start + first, shape=shape)
+    # Nobody writes to it; but torch takes only memory that could be written to, and this is a
+    # mapping of which a change would stay in this process.
+    return np.memmap(path, dtype=dtype, mode="c", offset=start + first, shape=shape)

@@ -83,6 +83,8 @@ class Settings:
     long: str = "windows"
     vector_type: str = "float16"
     format: int = FORMAT
+    precision: str = "float32"
+    """What the encoder computes in, for documents and queries alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,15 +447,21 @@ def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:
             )
         if saved["checksum"] != _settings_checksum(saved):
             raise ValueError("the settings are not what was written")
-        values = {field.name: json.loads(saved[field.name]) for field in fields(Settings)}
+        values = {name: json.loads(saved[name]) for name in _settings_in(saved)}
     except (KeyError, ValueError, TypeError) as error:
         raise IndexFolderError(_no_index(folder)) from error
     return Settings(**values)
 
 
 def _settings_checksum(saved: Mapping[str, str]) -> str:
-    content = json.dumps([saved[field.name] for field in fields(Settings)])
+    content = json.dumps([saved[name] for name in _settings_in(saved)])
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _settings_in(saved: Mapping[str, str]) -> list[str]:
+    """Name the settings; an index that is older than one of them has its default."""
+    names = [field.name for field in fields(Settings)]
+    return [name for name in names if name != "precision" or name in saved]
 
 
 def _no_index(folder: Path) -> str:

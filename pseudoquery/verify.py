@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pseudoquery.codes import are_codes_of, codes_path
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.segments import (
@@ -20,6 +22,7 @@ from pseudoquery.segments import (
     sound_segment,
 )
 from pseudoquery.store import Snapshot, Store
+from pseudoquery.writer import make_segment
 
 Encode = Callable[[Sequence[Document]], tuple[list[NDArray[np.float32]], int]]
 
@@ -46,6 +49,8 @@ def repair(store: Store, encode: Encode) -> int:
         if not writer.check_fulltext():
             writer.reindex_fulltext()
         with store.bare_snapshot() as snapshot:
+            for path in _wrong_codes(store, snapshot):
+                path.unlink()  # it is made anew when it is needed
             facts = snapshot.segment_facts()
             ends = [*(one.first for one in facts[1:]), None]
             lost = [
@@ -66,10 +71,11 @@ def _segment(
 ) -> Segment:
     empty = np.zeros((0, store.settings.dimension), dtype=np.float32)
     dtype: np.dtype[Any] = VECTOR_TYPES[store.settings.vector_type]
-    return Segment(
-        np.concatenate([empty, *vectors]).astype(dtype),
+    return make_segment(
+        np.concatenate([empty, *vectors]),
         np.array(ordinals, dtype=np.int64),
         np.array([len(own) for own in vectors], dtype=np.int64),
+        dtype,
     )
 
 
@@ -81,7 +87,24 @@ def _problems(store: Store, snapshot: Snapshot) -> list[str]:
         if (how := _segment_problem(store, facts))
     ]
     # What a broken segment held can't be compared with the documents.
-    return found + (broken or _agreement_problems(store, snapshot))
+    found += broken or _agreement_problems(store, snapshot)
+    return found + [
+        f"derived/{path.name}: it does not hold the codes of its segment"
+        for path in _wrong_codes(store, snapshot)
+    ]
+
+
+def _wrong_codes(store: Store, snapshot: Snapshot) -> list[Path]:
+    """List files of codes that are not what their segments have; a sound one is needed to tell."""
+    wrong = []
+    for facts in snapshot.segment_facts():
+        if _segment_problem(store, facts):
+            continue
+        segment = map_segment(store.folder, facts)
+        path = codes_path(store.folder / "derived", segment)
+        if path.exists() and not are_codes_of(path, segment):
+            wrong.append(path)
+    return wrong
 
 
 def _segment_problem(store: Store, facts: SegmentFacts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +43,11 @@ class View:
         for segment in self.segments:
             last = first + len(segment.vectors)
             if start < last and stop > first:
-                parts.append(segment.vectors[max(start - first, 0) : stop - first])
+                parts.append(_single(segment, slice(max(start - first, 0), stop - first)))
             first = last
         if not parts:
             return np.zeros((0, 0), dtype=np.float32)
-        return np.concatenate(parts).astype(np.float32)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def vectors_of(self, documents: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read the vectors of these documents (indices into `ordinals`), one after the other."""
@@ -60,8 +61,20 @@ class View:
         result = np.empty((len(rows), dimension), dtype=np.float32)
         for number in np.unique(owner):
             mine = owner == number
-            result[mine] = self.segments[number].vectors[rows[mine] - bounds[number]]
+            result[mine] = _single(self.segments[number], rows[mine] - bounds[number])
         return result
+
+
+def _single(segment: Segment, rows: Any) -> NDArray[np.float32]:
+    """Read some vectors of a segment in single precision."""
+    if segment.vectors.dtype != np.float16:
+        return segment.decoded(rows)
+    # Numpy converts one number at a time, which takes longer than all else in a search.
+    import torch
+
+    half = np.require(segment.vectors[rows], requirements=["C", "W"])
+    single: NDArray[np.float32] = torch.from_numpy(half).float().numpy()
+    return single
 
 
 def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pseudoquery.codes import quantise
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.segments import (
@@ -67,16 +68,8 @@ class Writer:
         ordinals = np.arange(first, first + len(documents), dtype=np.int64)
         counts = np.array([len(own) for own in vectors], dtype=np.int64)
         own = [own.reshape(-1, self._dimension) for own in vectors]
-        with np.errstate(over="ignore"):  # checked right below
-            values = np.concatenate(own).astype(self._dtype)
-        if not np.isfinite(values).all():
-            raise IndexFolderError(
-                f"a vector does not fit into {self._dtype} (it is infinite or not a number); "
-                "create the index with vector_type='float32'."
-            )
-        facts = write_segment(
-            self._folder, self._next("segments"), Segment(values, ordinals, counts)
-        )
+        segment = make_segment(np.concatenate(own), ordinals, counts, self._dtype)
+        facts = write_segment(self._folder, self._next("segments"), segment)
         with self._transaction():
             self._remove([document.id for document in documents])
             self._connection.executemany(
@@ -268,15 +261,45 @@ def _runs(facts: Sequence[SegmentFacts]) -> Iterator[list[SegmentFacts]]:
         yield run
 
 
+def make_segment(
+    vectors: NDArray[np.float32],
+    ordinals: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    dtype: np.dtype[Any],
+) -> Segment:
+    """Put vectors into the type that an index keeps them in."""
+    values: NDArray[Any]
+    with np.errstate(over="ignore", invalid="ignore"):  # checked right below
+        if dtype == np.int8:
+            codes = quantise(vectors)
+            values, scales = codes.values, codes.scales
+        else:
+            values, scales = vectors.astype(dtype), None
+    if not np.isfinite(values if scales is None else scales).all():
+        raise IndexFolderError(
+            f"a vector does not fit into {dtype} (it is infinite or not a number); "
+            "create the index with vector_type='float32'."
+        )
+    return Segment(values, ordinals, counts, scales)
+
+
 def _joined(segments: Sequence[Segment]) -> Segment:
     return Segment(
         np.concatenate([segment.vectors for segment in segments]),
         np.concatenate([segment.ordinals for segment in segments]),
         np.concatenate([segment.counts for segment in segments]),
+        None
+        if segments[0].scales is None
+        else np.concatenate([segment.scales for segment in segments if segment.scales is not None]),
     )
 
 
 def _without(segment: Segment, dead: NDArray[np.int64]) -> Segment:
     alive = ~np.isin(segment.ordinals, dead)
     rows = np.repeat(alive, segment.counts)
-    return Segment(segment.vectors[rows], segment.ordinals[alive], segment.counts[alive])
+    return Segment(
+        segment.vectors[rows],
+        segment.ordinals[alive],
+        segment.counts[alive],
+        None if segment.scales is None else segment.scales[rows],
+    )

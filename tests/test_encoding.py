@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery import encoding
-from pseudoquery.encoding import Encoded, Long, Task, encode_queries, encode_texts, split
+from pseudoquery.encoding import (
+    Encoded,
+    Long,
+    Task,
+    encode_queries,
+    encode_texts,
+    in_precision,
+    read_texts,
+    split,
+)
 from pseudoquery.errors import ModelError
 from pseudoquery.model import load_model
 from pseudoquery.representation import Representation, preset
@@ -418,3 +427,22 @@ def test_encoding_gives_the_same_after_training_mode(tiny_model_path: str) -> No
     expected = one(model, "the king of the city").vectors
     model.train()
     assert np.array_equal(one(model, "the king of the city").vectors, expected)
+
+
+def test_a_precision_leaves_the_model_as_it_was(tiny_model: MultiVectorEncoder) -> None:
+    half = in_precision(tiny_model, "bfloat16")
+    assert in_precision(half, "bfloat16") is half
+    assert in_precision(tiny_model, "float32") is tiny_model
+    assert [one.data_ptr() for one in half.parameters()] == [
+        one.data_ptr() for one in tiny_model.parameters()
+    ], "the weights are shared"
+    text = "the king and the queen of the river city " * 9
+    full, rough = (encode_texts(one, [text], "document")[0] for one in (tiny_model, half))
+    again = encode_texts(in_precision(half, "float32"), [text], "document")[0]
+    np.testing.assert_array_equal(full.vectors, again.vectors)
+    assert not np.array_equal(full.vectors, rough.vectors)
+    assert rough.vectors.dtype == np.float32
+    lengths = np.linalg.norm(rough.vectors, axis=1)
+    np.testing.assert_allclose(lengths, 1.0, rtol=1e-6, err_msg="vectors are in full precision")
+    tokens = read_texts(half, [text], "document").tokens[0].embeddings
+    assert tokens.dtype == torch.float32

@@ -25,6 +25,7 @@ from pseudoquery.explain import _passage, _spans, explain
 from pseudoquery.index import Index
 from pseudoquery.model import load_model
 from pseudoquery.pooling import Tokens
+from pseudoquery.ranking import SearchSettings
 from pseudoquery.records import Document, Explanation, PseudoQuery, Span
 from pseudoquery.representation import preset
 
@@ -272,7 +273,7 @@ def test_facts_are_shown_as_they_are(screen: io.StringIO) -> None:
 
 
 def test_verdicts(screen: io.StringIO, index: Index) -> None:
-    answer = index.search(QUERY, 2)
+    answer = index.search(QUERY, 2, settings=SearchSettings(structure="flat"))
     cases = {
         "Proven exact; 4 documents were scored.": (answer, "dense"),
         "Not proven exact": (replace(answer, certified=False), "dense"),

@@ -251,7 +251,8 @@ def test_exact_is_certified_and_equals_brute_force(index: Index) -> None:
 
 def test_settings_of_the_first_step_change_it(index: Index) -> None:
     def candidates(**how: Any) -> int:
-        return index.search(QUERIES[0], 1, settings=SearchSettings(**how)).candidates
+        settings = SearchSettings(structure="flat", **how)
+        return index.search(QUERIES[0], 1, settings=settings).candidates
 
     assert candidates(recall=30) == 30
     assert candidates(recall=2) < 30
@@ -597,3 +598,41 @@ def test_vectors_made_elsewhere(tmp_path: Path, tiny_model: MultiVectorEncoder) 
         with pytest.raises(PseudoqueryError, match=message):
             index.add_vectors(documents, made)
     assert len(index) == 4
+
+
+def test_a_precision_is_kept_and_used(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
+    full = Index.create(tmp_path / "full", model=tiny_model)
+    half = Index.create(tmp_path / "half", model=tiny_model, precision="bfloat16")
+    assert full.settings.fingerprint == half.settings.fingerprint
+    reopened = Index.open(tmp_path / "half", model=tiny_model)
+    assert reopened.settings.precision == "bfloat16"
+    assert reopened.info()["precision"] == "bfloat16"
+    for index in (full, half):
+        index.add(DOCUMENTS)
+    exactly, nearly = (index.search(QUERIES[0], 30, exact=True) for index in (full, reopened))
+    one, other = ({hit.id: hit.score for hit in answer.hits} for answer in (exactly, nearly))
+    assert one != other, "it makes a difference"
+    assert one == pytest.approx(other, abs=0.1), "and a small one"
+    with pytest.raises(ModelError, match="precision is 'int4'; choose one of float32, bfloat16"):
+        Index.create(tmp_path / "none", model=tiny_model, precision="int4")  # type: ignore[arg-type]
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_vectors_in_8_bits_are_searched(
+    tmp_path: Path, tiny_model: MultiVectorEncoder, exact: bool
+) -> None:
+    eighth = Index.create(tmp_path / "int8", model=tiny_model, vector_type="int8")
+    full = Index.create(tmp_path / "float32", model=tiny_model, vector_type="float32")
+    for index in (eighth, full):
+        index.add(DOCUMENTS)
+        index.delete([DOCUMENTS[3].id])
+        index.compact()
+        assert index.verify() == []
+    assert eighth.info()["vector_bytes_per_document"] < full.info()["vector_bytes_per_document"] / 3
+    ours = eighth.search(QUERIES[0], 5, exact=exact, settings=SearchSettings(structure="hnsw"))
+    theirs = full.search(QUERIES[0], 5, exact=exact)
+    assert ours.certified == exact or ours.candidates == 29
+    assert {hit.id: hit.score for hit in ours.hits} == pytest.approx(
+        {hit.id: hit.score for hit in theirs.hits}, abs=0.05
+    )

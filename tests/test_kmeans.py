@@ -512,3 +512,18 @@ def test_half_precision_does_not_overflow() -> None:
     document = torch.full((1, 4, 2), 60000.0, dtype=torch.float16)
     clusters = kmeans(document, torch.ones(1, 4), 2)
     assert alive(clusters).tolist() == [[60000.0, 60000.0]]
+
+
+def test_a_document_that_has_converged_is_left_alone() -> None:
+    """Documents that need many iterations and one that needs none, alone and together."""
+    generator = torch.Generator().manual_seed(3)
+    slow = torch.randn(5, 60, 4, generator=generator)
+    quick = torch.arange(2.0).repeat_interleave(30)[:, None].expand(60, 4)[None] * 100
+    batch = torch.cat([slow[:2], quick, slow[2:]])
+    weights = torch.ones(batch.shape[:2])
+    for iterations in (0, 1, 3, 100):
+        together = kmeans(batch, weights, 2, iterations=iterations)
+        for place, document in enumerate(batch):
+            alone = kmeans(document[None], weights[:1], 2, iterations=iterations)
+            assert torch.equal(together.assignments[place], alone.assignments[0])
+            torch.testing.assert_close(together.centroids[place], alone.centroids[0])

@@ -173,3 +173,19 @@ def test_refused_in_one_sentence(index: Index, how: dict[str, Any], message: str
         with pytest.raises(QueryError, match=re.escape(message)) as raised:
             call(**asked)
         assert re.fullmatch(r"[^\n]+[.)]", str(raised.value))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_unknown_structure_is_refused(served: Index, exact: bool) -> None:
+    with pytest.raises(QueryError, match="there is no structure 'annoy'"):
+        served.search("king", exact=exact, settings=SearchSettings(structure="annoy"))
+
+
+def test_exact_is_by_a_scan_unless_vectors_are_to_be_recalled(served: Index) -> None:
+    structures = served.folder / "derived"
+    served.search("king", 3, exact=True, settings=SearchSettings(structure="hnsw"))
+    assert [path.suffixes for path in structures.iterdir()] == [[".codes", ".safetensors"]]
+    by_vectors = SearchSettings(structure="hnsw", recall_vectors=5)
+    answer = served.search("king", 3, exact=True, settings=by_vectors)
+    assert answer.certified
+    assert (structures / "hnsw.faiss").exists()

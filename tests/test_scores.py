@@ -18,6 +18,7 @@ from pseudoquery.scores import (
     contributions,
     document_score,
     max_score,
+    sensitivity,
     similarity_matrix,
     softmax_score,
     weights,
@@ -274,3 +275,32 @@ def test_document_without_vectors_leaves_the_gradient_finite(score: str) -> None
     assert gradient.isfinite().all()
     assert (gradient[~real] == 0).all()
     assert (gradient[0] != 0).any()
+
+
+def slow_sensitivity(dots: Tensor) -> Tensor:
+    """Sum the absolute derivatives of the score, by autograd."""
+    dots = dots.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(softmax_score(dots).sum(), dots)
+    return gradient.abs().sum(dim=-1)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 8, 16, 32, 473])
+def test_no_score_is_more_sensitive_than_its_bound(k: int) -> None:
+    generator = torch.Generator().manual_seed(k)
+    spread = 10.0 * torch.rand(5000, 1, generator=generator, dtype=torch.float64)
+    dots = spread * torch.randn(5000, k, generator=generator, dtype=torch.float64)
+    assert float(slow_sensitivity(dots).max()) <= sensitivity(k) + 1e-12
+    # One vector against k - 1 equal ones reaches it.
+    apart = torch.linspace(0, 12, 20_001, dtype=torch.float64)[:, None]
+    worst = torch.cat([apart, torch.zeros(len(apart), k - 1, dtype=torch.float64)], dim=1)
+    assert float(slow_sensitivity(worst).max()) == pytest.approx(sensitivity(k), abs=1e-5)
+
+
+@pytest.mark.parametrize("k", [2, 4, 16])
+@pytest.mark.parametrize("step", [0.01, 0.3, 2.0])
+def test_scores_move_no_further_than_the_dots_let_them(k: int, step: float) -> None:
+    generator = torch.Generator().manual_seed(k)
+    dots = 4 * torch.randn(20_000, k, generator=generator, dtype=torch.float64)
+    moves = step * (2 * torch.rand(dots.shape, generator=generator, dtype=torch.float64) - 1)
+    moved = (softmax_score(dots + moves) - softmax_score(dots)).abs()
+    assert float(moved.max()) <= sensitivity(k) * step

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faiss
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_view import view_of
+from test_view import stored, view_of
 
 from pseudoquery.candidates import STRUCTURES, FirstStep, build
 from pseudoquery.representation import Representation, Score
+from pseudoquery.scan import Scan
 from pseudoquery.scores import window
 from pseudoquery.search import (
     BLOCK_VECTORS,
@@ -50,7 +51,9 @@ class Case:
         permitted = self.allowed is None or bool(self.allowed[document])
         return permitted and bool(self.view.live[document]) and len(self.documents[document]) > 0
 
-    def search(self, step: FirstStep, *, exact: bool = False, view: View | None = None) -> Any:
+    def search(
+        self, step: FirstStep | Scan, *, exact: bool = False, view: View | None = None
+    ) -> Any:
         return search(
             view or self.view,
             step,
@@ -70,10 +73,10 @@ def cases(draw: st.DrawFn) -> Case:
     dimension = draw(st.integers(1, 24))
     count = draw(st.integers(0, 60) | st.integers(30, 60))
     widest = draw(st.integers(1, 8))
-    dtype = draw(st.sampled_from(["float16", "float32"]))
+    dtype = draw(st.sampled_from(["float16", "float32", "int8"]))
     length = 10.0 ** draw(st.floats(-3, 3))
     pool = vectors(generator, draw(st.integers(1, 200)), dimension, draw(st.booleans()))
-    pool = (length * pool).astype(dtype)
+    pool = stored(length * pool, dtype)
     documents: list[NDArray[Any]] = []
     repeats = draw(st.sampled_from([0.0, 0.3]))
     for _ in range(count):
@@ -177,7 +180,7 @@ def assert_exact(case: Case, query: NDArray[np.float32], ranking: Ranking) -> No
     assert ranking.scores.tolist() == scores[order].tolist()
 
 
-def structure(kind: str, view: View) -> FirstStep:
+def structure(kind: str, view: View) -> FirstStep | Scan:
     """Build a structure; over no vectors at all, only a flat one can be."""
     return build(kind if view.vector_count else "flat", view)
 
@@ -374,14 +377,14 @@ def test_searching_changes_nothing(kind: str, case: Case, exact: bool) -> None:
         *([] if case.allowed is None else [case.allowed]),
     ]
     copies = [array.copy() for array in arrays]
-    error, total = step.error, step.index.ntotal
+    error, total = step.error, step.total
     for array in arrays:
         array.flags.writeable = False
     first = case.search(step, exact=exact)
     assert same(first, case.search(step, exact=exact))
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy, strict=True)
-    assert (step.error, step.index.ntotal) == (error, total)
+    assert (step.error, step.total) == (error, total)
 
 
 @pytest.mark.parametrize("kind", ["flat", "flat8"])
@@ -453,12 +456,11 @@ def deceptive(count: int, k: int) -> tuple[View, NDArray[np.float32]]:
     return view_of([*[decoy] * count, np.array([[0.5]])], dimension=1), np.ones((1, 1), np.float32)
 
 
-@pytest.mark.parametrize("kind", ["flat", "flat8"])
-def test_an_uncertified_answer_can_be_wrong_and_says_so(kind: str) -> None:
+def test_an_uncertified_answer_can_be_wrong_and_says_so() -> None:
     view, query = deceptive(count=20, k=8)
     ours = Representation(scale=1.0)
     assert exact_scores(view, query, np.array([0]), ours)[0] == pytest.approx(1.0 - window(8))
-    step = build(kind, view)
+    step = build("flat", view)
     hasty = search(view, step, [query], ours, 1, depth=Depth(5))[0]
     assert not hasty.certified
     assert hasty.documents.tolist() != [20]
@@ -491,23 +493,44 @@ def test_fewer_documents_than_asked_for_are_no_proof() -> None:
         assert ranking.certified == certified
 
 
-def test_what_quantisation_blurs_is_not_certified() -> None:
-    # Two deleted documents stretch the 255 steps of eight bits to about 4 each.
-    step_length = 1000 / 255
-    blurred = 10 * step_length + np.linspace(0.6, 0.9, 12) * step_length
-    documents = [np.array([[value]]) for value in (0.0, 1000.0, *blurred)]
-    view = view_of(documents, dimension=1, dead=[0, 1])
-    query = np.ones((1, 1), dtype=np.float32)
+def test_a_scan_is_proven_where_a_first_step_is_not() -> None:
+    view, query = deceptive(count=20, k=8)
+    ranking = search(view, build("flat8", view), [query], Representation(scale=1.0), 1)[0]
+    assert ranking.certified
+    assert ranking.documents.tolist() == [20]
+    assert ranking.candidates == 1
+
+
+def test_what_quantisation_blurs_is_scored() -> None:
+    # The second number stretches the 127 steps of eight bits; the query does not see it.
+    blurred = np.linspace(0.1, 0.38, 12)
+    documents = [np.array([[value, 100.0]]) for value in (*blurred, -2.0)]
+    view = view_of(documents, dimension=2)
+    query = np.array([[1.0, 0.0]], dtype=np.float32)
     ours = Representation(scale=1.0)
-    hasty, sharp = (
-        search(view, build(kind, view), [query], ours, 1, depth=Depth(1))[0]
-        for kind in ("flat8", "flat")
-    )
-    assert sharp.documents.tolist() == [13]
-    assert hasty.documents.tolist() != [13]
+    scan = build("flat8", view)
+    by_code = scan.search(query, 13, None)
+    assert len(set(by_code.dots[0, :12].tolist())) == 1, "the codes don't tell them apart"
+    ranking = search(view, scan, [query], ours, 1)[0]
+    assert ranking.documents.tolist() == [11]
+    assert ranking.certified
+    assert ranking.candidates == 12
+    hasty = search(view, scan, [query], ours, 1, depth=Depth(vectors=1))[0]
+    assert hasty.documents.tolist() != [11]
     assert not hasty.certified
-    proven = search(view, build("flat8", view), [query], ours, 1, depth=Depth(1), exact=True)[0]
-    assert proven.documents.tolist() == [13]
+
+
+@settings(max_examples=200)
+@given(case=cases())
+def test_a_scan_by_vectors_certifies_only_what_is_exact(case: Case) -> None:
+    """The paper's R in vectors makes a scan a first step like the others."""
+    assume(case.view.vector_count)
+    by_vectors = replace(case, depth=Depth(vectors=case.depth.documents))
+    for query, ranking in zip(
+        case.queries, by_vectors.search(build("flat8", case.view)), strict=True
+    ):
+        if ranking.certified:
+            assert_exact(case, query, ranking)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "hnsw8", "ivf", "ivf8"])

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pseudoquery.codes import quantise
 from pseudoquery.segments import Segment
 from pseudoquery.view import View, make_view, ranges
+from pseudoquery.writer import make_segment
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -32,15 +34,24 @@ def view_of(
         nothing = np.zeros((0, dimension))
         own = documents[start:stop]
         segments.append(
-            Segment(
-                np.concatenate([nothing, *own]).astype(dtype),
+            make_segment(
+                np.concatenate([nothing, *own]).astype(np.float32),
                 ordinals_of(range(start, stop)),
                 np.array([len(one) for one in own], dtype=np.int64),
+                np.dtype(dtype),
             )
         )
-    lengths = [np.linalg.norm(one.vectors.astype(np.float64), axis=1) for one in segments]
+    lengths = [np.linalg.norm(one.decoded().astype(np.float64), axis=1) for one in segments]
     norm = float(np.concatenate(lengths).max(initial=0.0))
     return make_view(1, epoch, tuple(segments), ordinals_of(dead), norm)
+
+
+def stored(vectors: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Round vectors to what an index of this type keeps of them."""
+    if dtype != "int8":
+        return vectors.astype(dtype)
+    codes = quantise(vectors.astype(np.float32))
+    return codes.values.astype(np.float32) * codes.scales[:, None]
 
 
 def ordinals_of(documents: Sequence[int]) -> NDArray[np.int64]:
@@ -54,9 +65,9 @@ def cases(draw: st.DrawFn) -> tuple[list[NDArray[Any]], View]:
     dimension = draw(st.integers(1, 5))
     borders = draw(st.lists(st.integers(0, len(counts)), max_size=4))
     dead = draw(st.sets(st.integers(0, max(len(counts) - 1, 0))))
-    dtype = draw(st.sampled_from(["float16", "float32"]))
+    dtype = draw(st.sampled_from(["float16", "float32", "int8"]))
     generator = np.random.default_rng(draw(seeds))
-    documents = [generator.normal(size=(count, dimension)).astype(dtype) for count in counts]
+    documents = [stored(generator.normal(size=(count, dimension)), dtype) for count in counts]
     view = view_of(
         documents, dimension=dimension, borders=borders, dead=sorted(dead), dtype=dtype, epoch=7
     )

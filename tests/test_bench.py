@@ -1,0 +1,194 @@
+"""The commands run, and their figures are consistent; how fast anything is decides no test."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command import Run
+
+from pseudoquery.bench import (
+    Check,
+    Measured,
+    Report,
+    bandwidth,
+    duration,
+    floor,
+    rate,
+    show,
+    synthetic_vectors,
+    timed,
+)
+from pseudoquery.bench_build import watched, write_speed
+from pseudoquery.bench_encode import operations, synthetic_texts
+from pseudoquery.bench_kmeans import synthetic_tokens
+from pseudoquery.encoding import split
+from pseudoquery.model import load_model
+
+
+def check_report(report: dict[str, Any], benchmark: str) -> None:
+    """Assert that the figures of a report are possible, and fit together."""
+    assert report["benchmark"] == benchmark
+    assert report["machine"]["read_gb_per_s"] > 0
+    assert report["rows"]
+    names = [row["what"] for row in report["rows"]]
+    assert len(set(names)) == len(names)
+    for row in report["rows"]:
+        assert row["seconds"] > 0
+        assert row["floor"] > 0
+        assert row["ratio"] == pytest.approx(row["seconds"] / row["floor"])
+    for check in report["checks"]:
+        assert math.isfinite(check["value"])
+        within = check["value"] <= check["target"]
+        assert check["met"] == (within if check["at_most"] else check["value"] >= check["target"])
+
+
+def seconds(report: dict[str, Any], beginning: str) -> float:
+    (found,) = (row["seconds"] for row in report["rows"] if row["what"] == beginning)
+    return float(found)
+
+
+def test_kmeans(run: Run) -> None:
+    options = ("--documents", 3, "--tokens", 20, "--dimension", 8, "--k", 2, "--repeats", 2)
+    report = run("bench", "kmeans", *options, "--json").json
+    check_report(report, "kmeans")
+    assert report["data"]["tokens"] == 20
+    shown = run("bench", "kmeans", *options).out
+    assert "K-means, one iteration" in shown
+    assert "ratio" in shown
+
+
+def test_search(run: Run) -> None:
+    options = ("--documents", 60, "--k", 3, "--dimension", 8, "--queries", 4, "--repeats", 2)
+    report = run("bench", "search", *options, "--structure", "hnsw", "--json").json
+    check_report(report, "search")
+    assert report["data"]["vectors"] == 180
+    assert len(report["checks"]) == 2
+    for check in report["checks"]:
+        theirs = seconds(report, check["what"].removeprefix("proven exact / "))
+        ours = seconds(report, "proven exact, float16")
+        assert check["value"] == pytest.approx(ours / theirs)
+    names = " ".join(row["what"] for row in report["rows"])
+    for expected in ("float32", "float16", "int8", "two steps, hnsw", "×4"):
+        assert expected in names
+
+
+def test_search_of_an_index(run: Run, template: Path) -> None:
+    options = ("--index", template, "--queries", 3, "--repeats", 1, "--structure", "flat")
+    report = run("bench", "search", *options, "--json").json
+    check_report(report, "search")
+    assert report["data"]["documents"] == 30
+    notes = [row["note"] for row in report["rows"] if row["note"]]
+    assert all("recall 1.000" in note for note in notes)
+
+
+def test_encode(run: Run, tiny_model_path: str) -> None:
+    options = ("--documents", 5, "--words", 30, "--k", 2, "--repeats", 1)
+    report = run("bench", "encode", *options, "--model", tiny_model_path, "--json").json
+    check_report(report, "encode")
+    assert report["data"]["texts"] == 5
+    values = {check["what"]: check["value"] for check in report["checks"]}
+    assert values["throughput, bfloat16 / float32"] == pytest.approx(
+        seconds(report, "pseudoquery index, float32")
+        / seconds(report, "pseudoquery index, bfloat16")
+    )
+
+
+def test_encode_of_an_index(run: Run, template: Path) -> None:
+    options = ("--index", template, "--documents", 4, "--repeats", 1)
+    report = run("bench", "encode", *options, "--json").json
+    check_report(report, "encode")
+    assert report["data"]["texts"] == 4
+    assert report["data"]["k"] == 4
+
+
+def test_build(run: Run, tmp_path: Path) -> None:
+    options = ("--documents", 50, "--documents", 90, "--k", 2, "--dimension", 8, "--batch", 20)
+    report = run("bench", "build", *options, "--where", tmp_path, "--json").json
+    check_report(report, "build")
+    for size in (50, 90):
+        assert f"building {size}" in [row["what"] for row in report["rows"]]
+    assert len(report["checks"]) == 2
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+def test_a_number_of_nothing_is_refused(run: Run) -> None:
+    ran = run("bench", "search", "--documents", 0)
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+
+
+def hold(size: int) -> int:
+    """Hold so many bytes for a moment."""
+    held = np.ones(size, dtype=np.uint8)
+    time.sleep(0.1)
+    return int(held.sum())
+
+
+def test_memory_is_seen() -> None:
+    small, large = (watched(hold, size) for size in (1 << 10, 200 << 20))
+    assert large.own - small.own > 100 << 20
+    assert large.resident >= large.own
+    assert large.bytes == 200 << 20
+
+
+def test_floors_grow_with_the_work() -> None:
+    assert 0 < floor(1000) < floor(10**9)
+    assert floor(1000) < floor(1000, 10**12)
+    assert floor(10**9) == 10**9 / bandwidth("cpu")
+    for kind in ("float32", "bfloat16", "int8"):
+        assert rate(kind, "cpu") > 0
+    assert floor() > 0
+
+
+def test_jobs_take_turns() -> None:
+    done: list[str] = []
+    taken = timed({"a": lambda: done.append("a"), "b": lambda: done.append("b")}, 2)
+    assert done == ["a", "b"] * 3
+    assert set(taken) == {"a", "b"}
+
+
+def test_synthetic_data_is_the_same_every_time(tiny_model_path: str) -> None:
+    vectors = synthetic_vectors(5, 3, 8)
+    assert vectors.shape == (5, 3, 8)
+    np.testing.assert_array_equal(vectors, synthetic_vectors(5, 3, 8))
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=2), 1, rtol=1e-5)
+    tokens = synthetic_tokens(2, 7, 8, 3)
+    assert tokens.shape == (2, 7, 8)
+    assert torch.equal(tokens, synthetic_tokens(2, 7, 8, 3))
+    model = load_model(tiny_model_path, device="cpu")
+    texts = synthetic_texts(model, 4, 10)
+    assert texts == synthetic_texts(model, 4, 10)
+    windows, _ = split(model, texts, "document", "windows")
+    for text, window in zip(texts, windows, strict=True):
+        assert len(window.ids) == len(text.split()) + 2, "a word is a token"
+
+
+def test_operations_of_an_encoder(tiny_model_path: str) -> None:
+    model = load_model(tiny_model_path, device="cpu")
+    # Two layers of 32 dimensions: four projections, and two to and from 64.
+    weights = 2 * (4 * 32 * 32 + 2 * 32 * 64)
+    assert operations(model, [10]) == 2 * weights * 10 + 4 * 2 * 32 * 100
+    assert operations(model, [10, 10]) == 2 * operations(model, [10])
+
+
+def test_a_report_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [Measured("something", 0.02, 0.004, "a note"), Measured("other", 2e-6, 1e-6)]
+    checks = [Check("good", 0.4, 0.5), Check("bad", 0.4, 0.5, at_most=False)]
+    show(Report("search", {"documents": 3}, rows, checks, {"cores": 2}))
+    shown = capsys.readouterr().out
+    for part in ("cores 2", "documents 3", "20.00 ms", "4.00 ms", "5.0", "a note", "2.00 µs"):
+        assert part in shown
+    assert "✓ good: 0.4  (to reach: ≤ 0.5)" in shown
+    assert "✗ bad: 0.4  (to reach: ≥ 0.5)" in shown
+    assert duration(75) == "75.00 s"
+
+
+def test_the_disk_has_a_speed(tmp_path: Path) -> None:
+    assert write_speed(tmp_path) > 0
+    assert list(tmp_path.iterdir()) == []
