@@ -10,6 +10,7 @@ from typing import Any
 
 from pseudoquery.corpus import OnBad, read_documents
 from pseudoquery.errors import CorpusError, IndexFolderError
+from pseudoquery.huggingface import PREFIX
 from pseudoquery.index import Added, Index
 from pseudoquery.store import plain_errors
 
@@ -18,16 +19,22 @@ SETTINGS = "unfinished_build_with"
 
 
 def build(
-    source: str, folder: Path, *, on_bad: OnBad | None = None, **settings: Any
+    source: str,
+    folder: Path,
+    *,
+    on_bad: OnBad | None = None,
+    columns: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> Iterator[Added]:
     """Create an index of a corpus, yielding after each committed batch; settings as for create.
 
     Documents that an interrupted build already holds are recognised by their content, and are
     not encoded again.
     """
-    asked = {UNFINISHED: _name(source), SETTINGS: _described(settings)}
+    noted = {**settings, "columns": dict(columns)} if columns else settings
+    asked = {UNFINISHED: _name(source), SETTINGS: _described(noted)}
     index = _unfinished(source, folder, asked, settings)
-    documents = read_documents(source, on_bad=on_bad)
+    documents = read_documents(source, on_bad=on_bad, columns=columns)
     # A source that can't be read should leave no folder behind, so its first document comes first.
     beginning = list(islice(documents, 1))
     if index is None:
@@ -43,7 +50,8 @@ def _refuse(error: CorpusError) -> None:
 
 
 def _name(source: str) -> str:
-    return source if source == "-" else str(Path(source).resolve())
+    named = source == "-" or source.startswith(PREFIX)
+    return source if named else str(Path(source).resolve())
 
 
 def _described(settings: Mapping[str, Any]) -> str:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pseudoquery.cli_bench import bench
 from pseudoquery.cli_options import (
     as_json,
+    columns_option,
     exact_option,
     folder_argument,
     given,
@@ -32,7 +34,7 @@ from pseudoquery.cli_options import (
 )
 from pseudoquery.cli_research import evaluate, experiment, mine, train
 from pseudoquery.cli_serve import serve
-from pseudoquery.errors import CorpusError, PseudoqueryError
+from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError
 from pseudoquery.version import VERSION
 
 if TYPE_CHECKING:
@@ -83,11 +85,20 @@ def cli() -> None:
 @long_option
 @click.option(
     "--vector-type",
-    type=click.Choice(["float16", "float32"]),
+    type=click.Choice(["float16", "float32", "int8"]),
     default="float16",
     show_default=True,
     help="How vectors are stored.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="What the encoder computes in, now and whenever the index is asked; bfloat16 is faster on "
+    "processors made for it.",
+)
+@columns_option
 @on_error_option
 @as_json
 def index(
@@ -95,12 +106,14 @@ def index(
     folder: Path,
     preset_name: str | None,
     k: int | None,
+    columns: dict[str, str],
     on_error: str,
     as_json: bool,
     **settings: Any,
 ) -> None:
     """Make an index of SOURCE: a .jsonl, .tsv, .csv or text file, a BEIR folder, a folder of text
-    files, or - for JSON lines on standard input.
+    files, a Hugging Face dataset (a saved folder, a .parquet file or folder, or hf:NAME for one on
+    the Hub), or - for JSON lines on standard input.
 
     If it is interrupted, run the same command again: it goes on where it stopped.
     """
@@ -113,21 +126,22 @@ def index(
         settings["representation"] = chosen_representation(settings["model"], preset_name, k)
     settings |= index_settings(preset_name) | given(["long"])
     skipped = Skipped(on_error)
-    batches = build(source, folder, on_bad=skipped.on_bad, **settings)
+    batches = build(source, folder, on_bad=skipped.on_bad, columns=columns, **settings)
     _report_added(_with_progress(batches, source), skipped, as_json)
 
 
 @cli.command()
 @folder_argument
 @click.argument("source")
+@columns_option
 @on_error_option
 @as_json
-def add(folder: Path, source: str, on_error: str, as_json: bool) -> None:
+def add(folder: Path, source: str, columns: dict[str, str], on_error: str, as_json: bool) -> None:
     """Add the documents of SOURCE to the index in FOLDER; ones with a known id are replaced."""
     from pseudoquery.corpus import read_documents
 
     skipped = Skipped(on_error)
-    documents = read_documents(source, on_bad=skipped.on_bad)
+    documents = read_documents(source, on_bad=skipped.on_bad, columns=columns)
     batches = _open(folder).add_in_batches(documents)
     _report_added(_with_progress(batches, source), skipped, as_json)
 
@@ -230,6 +244,54 @@ def list_documents(folder: Path, conditions: tuple[str, ...], as_json: bool) -> 
 
 @cli.command()
 @folder_argument
+@click.argument("out", type=path_type)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["beir", "parquet"]),
+    default="beir",
+    show_default=True,
+    help="A BEIR folder, or a Hugging Face dataset of Parquet files.",
+)
+@where_option
+@click.option("--dataset", help="A test collection whose queries and judgements to write as well.")
+@click.option("--split", help="The collection's split, such as test.")
+@as_json
+def export(
+    folder: Path,
+    out: Path,
+    form: Any,
+    conditions: tuple[str, ...],
+    dataset: str | None,
+    split: str | None,
+    as_json: bool,
+) -> None:
+    """Write the documents in FOLDER into the new folder OUT, for other programs.
+
+    `pseudoquery index OUT` makes an index of the same documents.
+    """
+    from pseudoquery.datasets import load_dataset
+    from pseudoquery.export import Judged, export
+    from pseudoquery.filters import parse_filter
+    from pseudoquery.terminal import working
+
+    if (dataset is None) != (split is None):
+        raise QueryError("--dataset and --split go together; give both, or neither.")
+    judged = None
+    if dataset is not None and split is not None:
+        judged = Judged(load_dataset(dataset, split), split)
+    documents = _open(folder).documents(parse_filter(conditions))
+    with working("Exporting"):
+        done = export(documents, out, form, judged=judged)
+    if as_json:
+        _print_json(done)
+        return
+    also = f", {done.queries:,} queries and {_count(done.judgements, 'judgement')}"
+    click.echo(f"Wrote {_count(done.documents, 'document')}{also if judged else ''} to {out}.")
+
+
+@cli.command()
+@folder_argument
 @as_json
 def info(folder: Path, as_json: bool) -> None:
     """Show facts about the index in FOLDER."""
@@ -303,7 +365,7 @@ def demo(folder: Path) -> None:
     run(folder)
 
 
-for _command in (evaluate, experiment, mine, serve, train):
+for _command in (bench, evaluate, experiment, mine, serve, train):
     cli.add_command(_command)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,31 @@ mode_option = click.option(
 exact_option = click.option(
     "--exact", is_flag=True, help="Search on until the answer is proven exact."
 )
+
+
+def _columns(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """Read FIELD=NAME as typed."""
+    columns: dict[str, str] = {}
+    for text in given:
+        field, name = text.partition("=")[::2]
+        if field not in ("id", "text", "title") or not name or field in columns:
+            raise QueryError(
+                f"--column {text} is not understood; write id=NAME, text=NAME or title=NAME, "
+                "each at most once."
+            )
+        columns[field] = name
+    return columns
+
+
+columns_option = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="FIELD=NAME",
+    callback=_columns,
+    help="Which column of a Hugging Face dataset is the id, the text or the title, if it has "
+    "another name: text=passage. May be given several times.",
+)
 split_option = click.option("--split", required=True, help="The split to use, such as dev.")
 
 SEARCH_SETTINGS = ("structure", "recall", "recall_vectors", "fusion", "weight")
@@ -63,7 +88,7 @@ _SEARCH_OPTIONS = (
         type=int,
         default=200,
         show_default=True,
-        help="Documents to recall in the first step.",
+        help="Documents to recall in the first step; flat8 needs none.",
     ),
     click.option(
         "--recall-vectors",

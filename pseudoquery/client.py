@@ -63,6 +63,11 @@ class Client:
         self._token = token if token is not None else os.environ.get("PSEUDOQUERY_TOKEN", "")
         self._timeout = timeout
 
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return self._url.geturl()
+
     def search(self, query: str, top: int = 10, **how: Any) -> Answer:
         """Find the best documents for one question; the settings are those of `search_many`."""
         return self.search_many([query], top, **how)[0]

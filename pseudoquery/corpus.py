@@ -16,12 +16,13 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeAlias, cast
 
 from pseudoquery.errors import CorpusError
+from pseudoquery.huggingface import PREFIX, Row, Rows, hub_rows, is_saved, parquet_rows, saved_rows
 from pseudoquery.records import Document, Qrel, Query
 
 Parse: TypeAlias = Callable[[], Document]
@@ -35,18 +36,22 @@ _OWN_FIELDS = frozenset({"_id", "id", "text", "title"})
 _TSV_LAYOUTS = {2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")}
 _QRELS_HEADER = ["query-id", "corpus-id", "score"]
 _TEXT_SUFFIXES = (".txt", ".md")
+_TABLE_SUFFIX = ".parquet"
 _LARGEST_CELL = 2**26
 """Characters in one CSV cell: room for any document, yet a stray quote can't eat all memory."""
 _DEEPEST = 100
 """Levels of nesting in metadata; well within what any JSON writer can store again."""
 
 
-def read_documents(source: str | Path, *, on_bad: OnBad | None = None) -> Iterator[Document]:
-    """Yield the documents of a file, a folder or standard input ("-"), in constant memory.
+def read_documents(
+    source: str | Path, *, on_bad: OnBad | None = None, columns: Mapping[str, str] | None = None
+) -> Iterator[Document]:
+    """Yield the documents of a file, a folder, standard input ("-") or a Hugging Face dataset.
 
-    A malformed record is raised, or given to `on_bad` and skipped.
+    A malformed record is raised, or given to `on_bad` and skipped. `columns` says which columns of
+    a dataset are the id, the text and the title. Nothing but one record is held in memory.
     """
-    for parse in _parses(Path(source)):
+    for parse in _parses(source, columns or {}):
         try:
             document = parse()
             check_document(document)
@@ -59,11 +64,15 @@ def read_documents(source: str | Path, *, on_bad: OnBad | None = None) -> Iterat
 
 
 def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
-    """Yield the queries of a BEIR folder, or of a JSONL file such as its queries.jsonl."""
+    """Yield the queries of a BEIR folder, or of a JSONL file such as its queries.jsonl.
+
+    Either may be in Parquet files instead.
+    """
     path = Path(folder_or_file)
     if str(path) != "-" and _is_folder(path):
-        path = member(path, "queries.jsonl") or path / "queries.jsonl"
-    for parse in _json_parses(path):
+        names = ("queries.jsonl", f"queries{_TABLE_SUFFIX}")
+        path = next(filter(None, (member(path, name) for name in names)), path / names[0])
+    for parse in _parses(path, {}) if path.suffix == _TABLE_SUFFIX else _json_parses(path):
         document = parse()
         check_document(document)
         yield Query(document.id, document.text, _answers(document))
@@ -261,8 +270,63 @@ def _without_newline(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def _parses(path: Path) -> Iterator[Parse]:
-    """Choose the reader by what the source is: standard input, a folder, or a file's suffix."""
+def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
+    """Choose the reader by what the source is."""
+    rows = _rows(source)
+    if rows is not None:
+        return (partial(_table_document, row, columns, place) for place, row in rows)
+    if columns:
+        raise CorpusError(
+            f"{_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
+            "or a Parquet file."
+        )
+    return _file_parses(Path(source))
+
+
+def _rows(source: str | Path) -> Rows | None:
+    """Open a source that is a Hugging Face dataset."""
+    path = Path(source)
+    if str(source).startswith(PREFIX):
+        return hub_rows(str(source).removeprefix(PREFIX))
+    if str(path) == "-":
+        return None
+    if not _is_folder(path):
+        return parquet_rows(path) if path.suffix.lower() == _TABLE_SUFFIX else None
+    if member(path, "corpus.jsonl"):
+        return None
+    if corpus := member(path, f"corpus{_TABLE_SUFFIX}"):
+        return parquet_rows(corpus)
+    if is_saved(path):
+        return saved_rows(path)
+    # A folder of texts may hold a table by chance, and a dataset may hold a text about itself.
+    texts = any(name != "README.md" for name in _files(path, *_TEXT_SUFFIXES))
+    tables = not texts and any(_files(path, _TABLE_SUFFIX))
+    return hub_rows(str(path)) if tables else None
+
+
+def _table_document(row: Row, columns: Mapping[str, str], place: str) -> Document:
+    """Make a document of a row of a dataset; columns that are not its own are metadata."""
+    names = {"id": "_id" if "_id" in row else "id", "text": "text", **columns}
+    if "title" in row and "title" not in columns.values():
+        names.setdefault("title", "title")
+    for field, column in names.items():
+        if column not in row:
+            there = ", ".join(map(_shown, row))
+            raise CorpusError(
+                f"{place}: there is no column {_shown(column)} for the {field}, only {there}; "
+                f"say which it is (--column {field}=NAME)."
+            )
+    record = {field: row[column] for field, column in names.items()}
+    others = {key: value for key, value in row.items() if key not in names.values()}
+    nested = others.pop("metadata", None)
+    if isinstance(nested, str):  # Arrow's types are too strict for metadata, so they are JSON text
+        with suppress(ValueError, RecursionError):
+            nested = _DECODER.decode(nested)
+    return _document(record, {**others, **_nested(nested, place)}, place)
+
+
+def _file_parses(path: Path) -> Iterator[Parse]:
+    """Choose the reader by a file's suffix, or take all files of a folder."""
     if str(path) == "-":
         return _json_parses(path)
     if _is_folder(path):
@@ -273,6 +337,7 @@ def _parses(path: Path) -> Iterator[Parse]:
         raise CorpusError(
             f"{_name(path)}: not a supported source; give a {', '.join(_READERS)} file "
             "(or any of them with .gz), a BEIR folder, a folder of .txt and .md files, "
+            "a Hugging Face dataset (a saved folder, a .parquet file, or hf:NAME), "
             "or - for JSONL on standard input."
         )
     return _READERS[suffix](path)
@@ -301,10 +366,14 @@ def _json_document(line: str, place: str) -> Document:
         raise CorpusError(f'{place}: "id" (or "_id") is missing; {_EXPECTED}.')
     if "text" not in record:
         raise CorpusError(f'{place}: "text" is missing; {_EXPECTED}.')
-    nested = record.pop("metadata", None)
-    if nested is not None and not isinstance(nested, dict):
-        raise CorpusError(f'{place}: "metadata" is {_kind(nested)}; it must be an object.')
-    return _document(record, nested or {}, place)
+    return _document(record, _nested(record.pop("metadata", None), place), place)
+
+
+def _nested(metadata: object, place: str) -> Mapping[str, Any]:
+    """Return the metadata that a field of that name holds, if there is one."""
+    if metadata is not None and not isinstance(metadata, dict):
+        raise CorpusError(f'{place}: "metadata" is {_kind(metadata)}; it must be an object.')
+    return metadata or {}
 
 
 def _json_object(line: str, place: str) -> dict[str, Any]:
@@ -440,7 +509,7 @@ def _text_parses(path: Path) -> Iterator[Parse]:
 
 def _folder_parses(folder: Path) -> Iterator[Parse]:
     """Read every text file below a folder; only their names are held in memory."""
-    identifiers = sorted(_text_files(folder))
+    identifiers = sorted(_files(folder, *_TEXT_SUFFIXES))
     if not identifiers:
         raise CorpusError(
             f"{_name(folder)}: the folder has no corpus.jsonl and no .txt or .md files to read."
@@ -449,13 +518,13 @@ def _folder_parses(folder: Path) -> Iterator[Parse]:
         yield partial(_text_document, folder / identifier, identifier, _printable(identifier))
 
 
-def _text_files(folder: Path) -> Iterator[str]:
-    """Yield the relative path of every text file below a folder that is not hidden."""
+def _files(folder: Path, *suffixes: str) -> Iterator[str]:
+    """Yield the relative path of every such file below a folder that is not hidden."""
     try:
         for parent, folders, files in os.walk(folder, onerror=_raise):
             folders[:] = _visible(folders)
             for name in _visible(files):
-                if name.lower().endswith(_TEXT_SUFFIXES):
+                if name.lower().endswith(suffixes):
                     yield (Path(parent) / name).relative_to(folder).as_posix()
     except OSError as error:
         raise _unreadable(_printable(str(error.filename or folder)), error) from error

@@ -1,6 +1,7 @@
 """Test collections by name: documents, queries and judgements in the formats that people have.
 
 FOLDER with corpus.jsonl           BEIR: queries.jsonl and qrels/SPLIT.tsv beside it
+FOLDER with corpus.parquet         the same in Parquet: queries.parquet and qrels/SPLIT.parquet
 FOLDER with collection.tsv         MS MARCO passages: queries.SPLIT.tsv, qrels.SPLIT.tsv
 FOLDER with msmarco-docs.tsv       MS MARCO documents: msmarco-docSPLIT-queries.tsv, -qrels.tsv
 FOLDER with psgs_w100.tsv          DPR: a *SPLIT*.json of questions with answers and passages, or
@@ -31,6 +32,7 @@ from pseudoquery.corpus import (
     read_rows,
 )
 from pseudoquery.errors import CorpusError
+from pseudoquery.huggingface import parquet_rows
 from pseudoquery.records import Document, Qrel, Query
 
 BUNDLED = ("squad-dev",)
@@ -68,6 +70,20 @@ def load_dataset(name: str, split: str) -> Dataset:
 def _beir(folder: Path, corpus: Path, split: str) -> Dataset:
     qrels = tuple(read_qrels(_one(folder / "qrels", f"{split}.tsv")))
     return _dataset(corpus, tuple(read_queries(folder)), qrels)
+
+
+def _parquet(folder: Path, corpus: Path, split: str) -> Dataset:
+    path = _one(folder / "qrels", f"{split}.parquet")
+    qrels = []
+    for place, row in parquet_rows(path):
+        try:
+            qrels.append(Qrel(str(row["query-id"]), str(row["corpus-id"]), int(row["score"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorpusError(
+                f"{place}: a judgement should have the columns query-id, corpus-id and score; "
+                f"there are {row!r:.80}."
+            ) from error
+    return _dataset(corpus, tuple(read_queries(folder)), tuple(qrels))
 
 
 def _ms_marco_passages(folder: Path, corpus: Path, split: str) -> Dataset:
@@ -247,6 +263,7 @@ def _one(folder: Path, *patterns: str) -> Path:
 
 _LOADERS: dict[str, Callable[[Path, Path, str], Dataset]] = {
     "corpus.jsonl": _beir,
+    "corpus.parquet": _parquet,
     "collection.tsv": _ms_marco_passages,
     "msmarco-docs.tsv": _ms_marco_documents,
     "psgs_w100.tsv": _dpr,

@@ -311,7 +311,7 @@ def test_documents_are_read_as_they_are_needed(
     """A corpus without an end: what is read is committed before more is read."""
     read = 0
 
-    def endless(source: str, on_bad: object = None) -> Iterator[Document]:
+    def endless(source: str, on_bad: object, columns: object) -> Iterator[Document]:
         nonlocal read
         for read in count(1):
             yield Document(f"id {read}", "moon", place=f"line {read}")

@@ -118,6 +118,9 @@ def test_index_options_change_the_index(run: Run, tmp_path: Path, tiny_model_pat
     ran = run("index", source, "--out", tmp_path / "cut", "--model", tiny_model_path,
               "--long", "truncate")  # fmt: skip
     assert "Only the beginning of 1 long document was read" in ran.out
+    narrow = facts("--vector-type", "int8")["vector_bytes_per_document"]
+    assert narrow < plain["vector_bytes_per_document"] < wide
+    assert facts("--precision", "bfloat16")["precision"] == "bfloat16"
 
 
 def test_the_default_model_is_another(
@@ -206,8 +209,8 @@ def test_search_options_change_the_answer(run: Run, built: Path) -> None:
     words, both = search("--mode", "bm25"), search("--mode", "hybrid")
     assert ids(words) != ids(plain) != ids(both) != ids(words)
     assert words["hits"][0]["weights"] == []
-    narrow = search("--recall", "12")
-    assert narrow["candidates"] < plain["candidates"] == 40
+    wide, narrow = search("--structure", "flat"), search("--structure", "flat", "--recall", "12")
+    assert narrow["candidates"] < wide["candidates"] == 40
     assert search("--recall-vectors", "3")["candidates"] <= 3
     graph = search("--structure", "hnsw", "--recall", "10")
     assert not graph["certified"]
@@ -329,10 +332,13 @@ def test_every_option_is_used_in_a_test() -> None:
     tests = "".join(
         (here / name).read_text()
         for name in (
+            "test_bench.py",
             "test_cli.py",
             "test_cli_research.py",
             "test_cli_serve.py",
             "test_experiment.py",
+            "test_export.py",
+            "test_huggingface.py",
             "test_train.py",
         )
     )
@@ -553,7 +559,7 @@ def test_unknown_ids_are_named_and_the_others_deleted(run: Run, index: Path) -> 
         ["index", "docs.jsonl"],
         ["index", "docs.jsonl", "--out", "x", "--k", "0"],
         ["index", "docs.jsonl", "--out", "x", "--long", "cut"],
-        ["index", "docs.jsonl", "--out", "x", "--vector-type", "int8"],
+        ["index", "docs.jsonl", "--out", "x", "--vector-type", "int4"],
         ["add", "{}", "docs.jsonl", "--on-error", "ignore"],
         ["nothing"],
         ["search", "{}", "a", "--nothing"],

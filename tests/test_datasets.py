@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pseudoquery.datasets import Dataset, load_dataset
@@ -676,3 +678,16 @@ def test_dpr_passages_are_quoted_as_in_a_csv_file(tmp_path: Path) -> None:
     (folder / "psgs_w100.tsv").write_text("1\tno title\n")
     with pytest.raises(CorpusError, match="should have an id, a text and a title"):
         list(dataset.documents())
+
+
+def test_parquet_files(make: Make) -> None:
+    """Whole ones are read in test_export.py, as they are written."""
+    folder = make({"corpus.parquet": b"", "queries.parquet": b""})
+    refused(folder, "dev", "dev.parquet: there is no such file")
+    (folder / "qrels").mkdir()
+    for row in ({"query-id": "q", "score": 1}, {"query-id": "q", "corpus-id": "d", "score": None}):
+        pq.write_table(pa.Table.from_pylist([row]), folder / "qrels" / "dev.parquet")
+        refused(folder, "dev", "dev.parquet row 1: a judgement should have the columns query-id")
+    right = {"query-id": "q", "corpus-id": "d", "score": 1}
+    pq.write_table(pa.Table.from_pylist([right]), folder / "qrels" / "dev.parquet")
+    refused(folder, "dev", "queries.parquet: can't be read")
