@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding import (
+    Encoded,
     Reading,
     document_text,
     encode_queries,
@@ -41,12 +42,8 @@ def explain(
     weights = attention(dots, settings.score).tolist()
     similarities = (dots.amax(dim=0) / settings.scale).tolist()
     pseudo_queries = [
-        PseudoQuery(
-            weight=weights[number],
-            similarity=similarities[number],
-            spans=_spans(encoded.spans[encoded.owners == number] - start, document.text),
-        )
-        for number in range(len(encoded.vectors))
+        PseudoQuery(*one)
+        for one in zip(weights, similarities, passages(encoded, document), strict=True)
     ]
     return Explanation(
         query,
@@ -55,6 +52,15 @@ def explain(
         tuple(sorted(pseudo_queries, key=lambda one: -one.weight)),
         _passage(document.text, reading, asked, start),
     )
+
+
+def passages(encoded: Encoded, document: Document) -> list[tuple[Span, ...]]:
+    """List, for each of a document's vectors, the stretches of the text that it was made of."""
+    _, start = document_text(document)
+    return [
+        _spans(encoded.spans[encoded.owners == number] - start, document.text)
+        for number in range(len(encoded.vectors))
+    ]
 
 
 def _passage(text: str, reading: Reading, query: NDArray[np.float32], start: int) -> Span | None:

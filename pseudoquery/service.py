@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -29,7 +29,10 @@ from pseudoquery.records import Document
 from pseudoquery.service_errors import RETRY, Refused, refusal
 from pseudoquery.service_guard import LINES, Guard
 from pseudoquery.service_index import Search, ServedIndex
+from pseudoquery.service_page import router as page_router
 from pseudoquery.service_schemas import (
+    CompareAnswer,
+    CompareRequest,
     DeleteAnswer,
     DocumentAnswer,
     DocumentBody,
@@ -37,12 +40,15 @@ from pseudoquery.service_schemas import (
     ExplainAnswer,
     ExplainRequest,
     InfoAnswer,
+    MapAnswer,
+    MapRequest,
     SearchAnswer,
     SearchRequest,
     StateAnswer,
     WriteAnswer,
     document_answer,
     explain_answer,
+    map_answer,
     query_answer,
 )
 from pseudoquery.service_settings import ServiceSettings
@@ -110,6 +116,7 @@ def create_app(index: Index, settings: ServiceSettings | None = None) -> FastAPI
     )
     app.state.service = Service(served, settings, watch)
     app.include_router(router)
+    app.include_router(page_router)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.add_middleware(Guard, settings=settings, watch=watch)
@@ -143,6 +150,14 @@ async def _document_id(
 
 TheService = Annotated[Service, Depends(_service)]
 DocumentId = Annotated[str, Depends(_document_id)]
+FirstLine = Annotated[
+    int,
+    Query(
+        ge=1,
+        le=1 << 53,
+        description="Where the body begins in a file that is sent in parts: for messages.",
+    ),
+]
 
 
 @router.post("/search", summary="Find documents")
@@ -169,6 +184,37 @@ async def explain(body: ExplainRequest, service: TheService) -> ExplainAnswer:
     if explanation is None:
         raise _missing(body.id)
     return explain_answer(explanation)
+
+
+@router.post("/compare", summary="Find documents in three ways")
+async def compare(body: CompareRequest, service: TheService) -> CompareAnswer:
+    """Find documents by pseudo queries, by words alone, and by one vector for each document."""
+    _check_length(body.query, service.settings)
+    _check_top(body.top, service.settings)
+    asked = Search((body.query,), body.top, {}, body.exact, body.mode, SearchSettings())
+    by_words = replace(asked, mode="bm25")
+    index = service.index
+    (ours,), (words,), one_vector = await asyncio.gather(
+        asyncio.wrap_future(index.search(asked)),
+        asyncio.wrap_future(index.search(by_words)),
+        asyncio.wrap_future(index.search_one_vector(body.query, body.top)),
+    )
+    return CompareAnswer(
+        pseudo_queries=query_answer(ours, body.include_text),
+        bm25=query_answer(words, body.include_text),
+        one_vector=query_answer(one_vector, body.include_text),
+    )
+
+
+@router.post("/map", summary="Lay a document's pseudo queries out", responses=NOT_FOUND)
+async def map_of_document(body: MapRequest, service: TheService) -> MapAnswer:
+    """Project a document's pseudo queries, and a question, on the plane that shows most of them."""
+    if body.query is not None:
+        _check_length(body.query, service.settings)
+    found = await asyncio.wrap_future(service.index.map(body.id, body.query))
+    if found is None:
+        raise _missing(body.id)
+    return map_answer(found)
 
 
 @router.put("/documents/{id:path}", summary="Add or replace a document")
@@ -212,16 +258,19 @@ _LINES_SCHEMA = {
     summary="Add or replace many documents",
     openapi_extra={"requestBody": {"required": True, "content": {LINES[0]: _LINES_SCHEMA}}},
 )
-async def add_documents(request: Request, service: TheService) -> WriteAnswer:
+async def add_documents(
+    request: Request, service: TheService, first_line: FirstLine = 1
+) -> WriteAnswer:
     """Store documents, one JSON object a line, as they come.
 
     They are stored batch by batch. If a line can't be used, the error names it, and says up to
     which line documents have been stored.
     """
     total = dict.fromkeys(("added", "updated", "unchanged", "cut"), 0)
-    stored = 0
+    stored = first_line - 1
     try:
-        async for batch in _batches(_documents(request, service.settings)):
+        documents = _documents(request, service.settings, first_line)
+        async for batch in _batches(documents):
             added = await asyncio.wrap_future(service.index.put(one for _, one in batch))
             stored = batch[-1][0]
             total = _plus(total, added)
@@ -273,12 +322,16 @@ def _check_search(queries: list[str], body: SearchRequest, settings: ServiceSett
         raise Refused(422, f"{len(queries)} queries; at most {settings.queries} are allowed.")
     for query in queries:
         _check_length(query, settings)
-    if body.top > settings.top:
-        raise Refused(422, f"top is {body.top}; at most {settings.top} is allowed.")
+    _check_top(body.top, settings)
     conditions = body.where.values()
     if sum(len(one) if isinstance(one, dict) else 1 for one in conditions) > MOST_CONDITIONS:
         raise Refused(422, f"the filter has more than {MOST_CONDITIONS} conditions.")
     compile_filter(body.where)
+
+
+def _check_top(top: int, settings: ServiceSettings) -> None:
+    if top > settings.top:
+        raise Refused(422, f"top is {top}; at most {settings.top} is allowed.")
 
 
 def _check_length(query: str, settings: ServiceSettings) -> None:
@@ -306,9 +359,9 @@ def _missing(id: str) -> Refused:  # noqa: A002
     return Refused(404, f"there is no document with the id {id!r}.")
 
 
-async def _lines(request: Request, longest: int) -> AsyncIterator[tuple[int, bytes]]:
+async def _lines(request: Request, longest: int, first: int) -> AsyncIterator[tuple[int, bytes]]:
     """Yield the numbered lines of a body as it comes, holding no more than one and a chunk."""
-    number, rest = 0, b""
+    number, rest = first - 1, b""
     async for chunk in request.stream():
         *whole, rest = (rest + chunk).split(b"\n")
         for line in (*whole, rest):
@@ -323,9 +376,9 @@ async def _lines(request: Request, longest: int) -> AsyncIterator[tuple[int, byt
 
 
 async def _documents(
-    request: Request, settings: ServiceSettings
+    request: Request, settings: ServiceSettings, first_line: int
 ) -> AsyncIterator[tuple[int, Document]]:
-    async for number, line in _lines(request, settings.body_bytes):
+    async for number, line in _lines(request, settings.body_bytes, first_line):
         content = line.removeprefix(BOM) if number == 1 else line
         if not content.strip():
             continue

@@ -31,12 +31,17 @@ BULK = ("POST", "/documents")
 BODIES = {
     ("POST", "/search"): JSON,
     ("POST", "/explain"): JSON,
+    ("POST", "/compare"): JSON,
+    ("POST", "/map"): JSON,
     ("PUT", "/documents/{id}"): JSON,
     BULK: LINES,
 }
-OPEN = ("/healthz", "/readyz", "/openapi.json")
-ROUTES = (*OPEN, "/metrics", "/info", "/search", "/explain", "/documents")
-READING = (("POST", "/search"), ("POST", "/explain"))
+PAGE = ("/", "/page/{name}")
+"""The page needs no token: it holds nothing of the index, and asks the user for one."""
+OPEN = ("/healthz", "/readyz", "/openapi.json", *PAGE)
+ASKING = ("/search", "/explain", "/compare", "/map")
+ROUTES = (*OPEN, "/metrics", "/info", *ASKING, "/documents")
+READING = tuple(("POST", route) for route in ASKING)
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 
 SECURITY = {
@@ -287,6 +292,8 @@ def route_of(path: str) -> str:
     """Name the route of a path, without the id in it: for rules, metrics and the log."""
     if path.startswith("/documents/"):
         return "/documents/{id}"
+    if path.startswith("/page/"):
+        return "/page/{name}"
     return path if path in ROUTES else "other"
 
 

@@ -3,6 +3,7 @@
     one thread searches     what waits is encoded and ranked together
     one thread writes       what waits is encoded and committed together
     one thread explains     a document is encoded again; it may be long
+    one thread compares     every document is looked at, each as one vector
     a few threads read      documents by id, facts
 
 Readers see one committed state of the store, so they never wait for the writer. All may run the
@@ -23,9 +24,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pseudoquery.batching import Batcher
+from pseudoquery.document_map import DocumentMap, map_document
 from pseudoquery.errors import IndexLockedError
 from pseudoquery.explain import explain
 from pseudoquery.index import BATCH_DOCUMENTS, Added, Index
+from pseudoquery.one_vector import search_one_vector
 from pseudoquery.ranking import Mode, SearchSettings
 from pseudoquery.records import Answer, Document, Explanation
 from pseudoquery.service_watch import Watch
@@ -91,6 +94,7 @@ class ServedIndex:
             "pseudoquery-write", self._write_together, _documents_in, together
         )
         self._explainer = ThreadPoolExecutor(1, "pseudoquery-explain")
+        self._comparer = ThreadPoolExecutor(1, "pseudoquery-compare")
         self._readers = ThreadPoolExecutor(READERS, "pseudoquery-read")
         watch.waiting("search", lambda: self._searches.waiting)
         watch.waiting("write", lambda: self._writes.waiting)
@@ -104,6 +108,7 @@ class ServedIndex:
         self._searches.close()
         self._writes.close()
         self._explainer.shutdown()
+        self._comparer.shutdown()
         self._readers.shutdown()
 
     def search(self, search: Search) -> Future[list[Answer]]:
@@ -121,6 +126,14 @@ class ServedIndex:
     def explain(self, query: str, id: str) -> Future[Explanation | None]:  # noqa: A002
         """Explain why a document matches a question; nothing if there is no such document."""
         return self._explainer.submit(self._explain, query, id)
+
+    def map(self, id: str, query: str | None) -> Future[DocumentMap | None]:  # noqa: A002
+        """Lay a document's pseudo queries out on a plane; nothing if there is no such document."""
+        return self._explainer.submit(self._map, id, query)
+
+    def search_one_vector(self, query: str, top: int) -> Future[Answer]:
+        """Answer a question as if each document had one vector."""
+        return self._comparer.submit(search_one_vector, self.index, query, top)
 
     def get(self, id: str) -> Future[Document | None]:  # noqa: A002
         """Read a document."""
@@ -145,6 +158,12 @@ class ServedIndex:
         if document is None:
             return None
         return explain(self.index.model, query, document, self.index.settings.long)
+
+    def _map(self, id: str, query: str | None) -> DocumentMap | None:  # noqa: A002
+        document = self.index.get(id)
+        if document is None:
+            return None
+        return map_document(self.index.model, document, query, self.index.settings.long)
 
     def _search_together(self, searches: list[Search]) -> Sequence[list[Answer] | Exception]:
         alike: dict[str, list[int]] = defaultdict(list)

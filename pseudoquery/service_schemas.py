@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pseudoquery.document_map import DocumentMap
+from pseudoquery.document_map import Point as PointRecord
 from pseudoquery.hybrid import Fusion
+from pseudoquery.labels import labels
 from pseudoquery.ranking import Mode, SearchSettings
 from pseudoquery.records import Answer, Document, Explanation
 from pseudoquery.records import Span as SpanRecord
@@ -83,6 +86,29 @@ class ExplainRequest(BaseModel):
     model_config = _with_example({"query": _QUESTION, "id": "bees"})
     query: str
     id: str
+
+
+class CompareRequest(BaseModel):
+    """A question that is answered in three ways."""
+
+    model_config = _with_example({"query": _QUESTION, "top": 3})
+    query: str
+    top: Annotated[int, Field(ge=1, description="How many documents for each way.")] = 10
+    exact: Annotated[bool, Field(description="Search on until the answer is proven exact.")] = False
+    mode: Annotated[
+        Literal["dense", "hybrid"], Field(description="How the pseudo queries are searched.")
+    ] = "dense"
+    include_text: Annotated[
+        bool, Field(description="Whether hits hold the documents' text; it may be long.")
+    ] = True
+
+
+class MapRequest(BaseModel):
+    """A document and, if you like, a question to put on its map."""
+
+    model_config = _with_example({"id": "bees", "query": _QUESTION})
+    id: str
+    query: str | None = None
 
 
 class DocumentBody(BaseModel):
@@ -161,6 +187,9 @@ class PseudoQueryAnswer(BaseModel):
     weight: float
     similarity: float
     spans: list[Span]
+    label: Annotated[
+        str, Field(description="A few words that tell it from the document's other ones.")
+    ]
 
 
 class ExplainAnswer(BaseModel):
@@ -172,7 +201,12 @@ class ExplainAnswer(BaseModel):
             "document": _BEES,
             "score": 6.1,
             "pseudo_queries": [
-                {"weight": 0.9, "similarity": 0.31, "spans": [{"start": 0, "end": 29}]}
+                {
+                    "weight": 0.9,
+                    "similarity": 0.31,
+                    "spans": [{"start": 0, "end": 29}],
+                    "label": "winter · bees · warm",
+                }
             ],
             "passage": {"start": 0, "end": 69},
         }
@@ -183,6 +217,77 @@ class ExplainAnswer(BaseModel):
     pseudo_queries: list[PseudoQueryAnswer]
     passage: Annotated[
         Span | None, Field(description="The sentence that is nearest to the question.")
+    ]
+
+
+class CompareAnswer(BaseModel):
+    """The documents that three ways of searching find for one question."""
+
+    model_config = _with_example(
+        {
+            name: {
+                "query": _QUESTION,
+                "hits": [{**_BEES, "score": score, "weights": weights}],
+                "certified": True,
+                "candidates": 3,
+            }
+            for name, score, weights in (
+                ("pseudo_queries", 6.1, [0.9, 0.1]),
+                ("bm25", 1.4, []),
+                ("one_vector", 0.3, []),
+            )
+        }
+    )
+    pseudo_queries: QueryAnswer
+    bm25: Annotated[QueryAnswer, Field(description="By words alone.")]
+    one_vector: Annotated[
+        QueryAnswer,
+        Field(
+            description="By one vector for each document, the mean of its pseudo queries; the "
+            "score is its dot product with the question's vector."
+        ),
+    ]
+
+
+class Point(BaseModel):
+    """A place on the map."""
+
+    x: float
+    y: float
+
+
+class MappedPseudoQuery(BaseModel):
+    """One pseudo query on the map of its document."""
+
+    point: Point
+    label: Annotated[str, Field(description="A few words that tell it from the others.")]
+    spans: list[Span]
+    weight: Annotated[float | None, Field(description="null if there is no question.")]
+
+
+class MapAnswer(BaseModel):
+    """A document's pseudo queries on a plane, those that weigh most for the question first."""
+
+    model_config = _with_example(
+        {
+            "document": _BEES,
+            "pseudo_queries": [
+                {
+                    "point": {"x": -0.2, "y": 0.1},
+                    "label": "winter · bees · warm",
+                    "spans": [{"start": 0, "end": 29}],
+                    "weight": 0.9,
+                }
+            ],
+            "query": {"x": 0.5, "y": 0.0},
+            "variance": 0.8,
+        }
+    )
+    document: DocumentAnswer
+    pseudo_queries: list[MappedPseudoQuery]
+    query: Annotated[Point | None, Field(description="null if there is no question.")]
+    variance: Annotated[
+        float, Field(description="The part of the vectors' variance that the plane shows.")
     ]
 
 
@@ -266,11 +371,16 @@ def query_answer(answer: Answer, include_text: bool) -> QueryAnswer:
 
 def explain_answer(explanation: Explanation) -> ExplainAnswer:
     """Write an explanation."""
+    found = explanation.pseudo_queries
+    named = labels(explanation.document.text, [one.spans for one in found])
     pseudo_queries = [
         PseudoQueryAnswer(
-            weight=one.weight, similarity=one.similarity, spans=[_span(span) for span in one.spans]
+            weight=one.weight,
+            similarity=one.similarity,
+            spans=[_span(span) for span in one.spans],
+            label=label,
         )
-        for one in explanation.pseudo_queries
+        for one, label in zip(found, named, strict=True)
     ]
     return ExplainAnswer(
         query=explanation.query,
@@ -279,6 +389,29 @@ def explain_answer(explanation: Explanation) -> ExplainAnswer:
         pseudo_queries=pseudo_queries,
         passage=_span(explanation.passage) if explanation.passage else None,
     )
+
+
+def map_answer(found: DocumentMap) -> MapAnswer:
+    """Write a map."""
+    pseudo_queries = [
+        MappedPseudoQuery(
+            point=_point(one.point),
+            label=one.label,
+            spans=[_span(span) for span in one.spans],
+            weight=one.weight,
+        )
+        for one in found.pseudo_queries
+    ]
+    return MapAnswer(
+        document=document_answer(found.document),
+        pseudo_queries=pseudo_queries,
+        query=_point(found.query) if found.query else None,
+        variance=found.variance,
+    )
+
+
+def _point(point: PointRecord) -> Point:
+    return Point(x=point.x, y=point.y)
 
 
 def _finite(score: float) -> float | None:

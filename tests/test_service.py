@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sentence_transformers import MultiVectorEncoder
 from serving import LINES, Reply, Running, chunks, lines, running
 
+from pseudoquery.document_map import map_document
 from pseudoquery.errors import IndexLockedError
 from pseudoquery.index import Index
+from pseudoquery.labels import labels
+from pseudoquery.one_vector import search_one_vector
 from pseudoquery.ranking import SearchSettings
 from pseudoquery.records import Answer, Document
 from pseudoquery.service_index import ServedIndex
@@ -188,6 +193,9 @@ def test_explain_answers_as_the_library_does(shared: Running) -> None:
     assert found["pseudo_queries"][0]["spans"] == [
         {"start": span.start, "end": span.end} for span in expected.pseudo_queries[0].spans
     ]
+    text = expected.document.text
+    named = labels(text, [one.spans for one in expected.pseudo_queries])
+    assert [one["label"] for one in found["pseudo_queries"]] == named
     assert expected.passage
     assert found["passage"] == {"start": expected.passage.start, "end": expected.passage.end}
 
@@ -209,6 +217,57 @@ def test_explain_refuses(shared: Running) -> None:
     assert missing.message == "there is no document with the id 'x'."
     for body in ({"query": "king"}, {"query": " ", "id": "id 1"}, {"query": "x" * 4001, "id": "x"}):
         assert shared.ask("POST", "/explain", body).code == "invalid"
+
+
+# --- compare and map
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_compare_answers_in_three_ways(shared: Running, mode: Any) -> None:
+    index: Index = shared.parts.index.index
+    asked = {"query": "who was the king", "top": 4, "exact": True, "mode": mode}
+    found = shared.ask("POST", "/compare", asked).json
+    assert found == {
+        "pseudo_queries": as_json(index.search("who was the king", 4, mode=mode, exact=True)),
+        "bm25": as_json(index.search("who was the king", 4, mode="bm25")),
+        "one_vector": as_json(search_one_vector(index, "who was the king", 4)),
+    }
+    short = shared.ask("POST", "/compare", {**asked, "include_text": False}).json
+    assert {hit["text"] for answer in short.values() for hit in answer["hits"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "query: "),
+        ({"query": " "}, "the query is empty"),
+        ({"query": "x" * 4001}, "at most 4,000"),
+        ({"query": "a", "top": 101}, "at most 100 is allowed"),
+        ({"query": "a", "top": 0}, "top: "),
+        ({"query": "a", "mode": "bm25"}, "mode: "),
+    ],
+)
+def test_comparisons_that_are_refused(shared: Running, body: Any, said: str) -> None:
+    reply = shared.ask("POST", "/compare", body)
+    assert (reply.status, reply.code) == (422, "invalid")
+    assert said in reply.message
+
+
+@pytest.mark.parametrize("query", ["king of the city", None])
+def test_map_answers_as_the_library_does(shared: Running, query: str | None) -> None:
+    index: Index = shared.parts.index.index
+    document = index.get("id 3")
+    assert document
+    expected = asdict(map_document(index.model, document, query))
+    del expected["document"]["place"]
+    found = shared.ask("POST", "/map", {"id": "id 3", "query": query}).json
+    assert found == json.loads(json.dumps(expected))
+
+
+def test_map_refuses(shared: Running) -> None:
+    assert shared.ask("POST", "/map", {"id": "x"}).status == 404
+    for body in ({}, {"id": "id 1", "query": ""}, {"id": "id 1", "query": "x" * 4001}):
+        assert shared.ask("POST", "/map", body).code == "invalid"
 
 
 # --- single documents
@@ -347,6 +406,21 @@ def test_an_error_in_bulk_names_the_line_and_keeps_what_was_stored(service: Runn
     )
 
 
+def test_a_part_of_a_file_says_where_it_begins(service: Running) -> None:
+    def part(first: int, *records: Any) -> Reply:
+        body = lines(*records)
+        return service.ask("POST", f"/documents?first_line={first}", body, kind=LINES)
+
+    assert part(1, {"id": "a", "text": "moon"}).json == outcome(added=1)
+    wrong = part(2, b"", {"id": "b"})
+    assert wrong.message.startswith('line 3: "text" is missing; ')
+    assert wrong.message.endswith("; documents up to line 1 have been stored.")
+    for first in ("0", "x", "-1", str(1 << 60)):
+        reply = service.ask("POST", f"/documents?first_line={first}", b"", kind=LINES)
+        assert reply.status == 422
+        assert "first_line: " in reply.message
+
+
 def test_bulk_takes_no_more_memory_than_a_batch(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,7 +520,7 @@ def test_metrics(service: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/index.html", 404, "not_found"),
         ("GET", "/docs", 404, "not_found"),
         ("GET", "/redoc", 404, "not_found"),
         ("GET", "/search/", 404, "not_found"),
@@ -483,6 +557,8 @@ def test_a_bug_is_one_sentence_without_a_traceback(
     for method, path, body in [
         ("POST", "/search", {"query": "a"}),
         ("POST", "/explain", {"query": "a", "id": "x"}),
+        ("POST", "/compare", {"query": "a"}),
+        ("POST", "/map", {"id": "x"}),
         ("GET", "/documents/a", None),
         ("PUT", "/documents/a", {"text": "x"}),
         ("GET", "/info", None),
@@ -556,6 +632,8 @@ def test_the_description_has_examples_and_one_form_of_error(shared: Running) -> 
     assert set(paths) == {
         "/search",
         "/explain",
+        "/compare",
+        "/map",
         "/documents",
         "/documents/{id}",
         "/info",

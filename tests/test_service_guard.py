@@ -21,6 +21,8 @@ from pseudoquery.service_guard import ROUTES, SECURITY, needed, route_of
 REQUESTS: dict[tuple[str, str], Any] = {
     ("POST", "/search"): {"query": "king"},
     ("POST", "/explain"): {"query": "king", "id": "id 1"},
+    ("POST", "/compare"): {"query": "king"},
+    ("POST", "/map"): {"id": "id 1"},
     ("GET", "/documents/id%201"): None,
     ("GET", "/info"): None,
     ("GET", "/metrics"): None,
@@ -29,7 +31,7 @@ REQUESTS: dict[tuple[str, str], Any] = {
     ("DELETE", "/documents/a"): None,
 }
 WRITES = {("PUT", "/documents/a"), ("POST", "/documents"), ("DELETE", "/documents/a")}
-OPEN = ["/healthz", "/readyz", "/openapi.json"]
+OPEN = ["/healthz", "/readyz", "/openapi.json", "/", "/page/main.js"]
 
 
 def kind(path: str) -> str:
