@@ -3,16 +3,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test install clean
+.PHONY: demo test chromium install clean
 
 demo: .venv/demo.stamp
 	$(BIN)/pseudoquery demo
 
-test: .venv/test.stamp
+test: .venv/test.stamp chromium
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# The page is tested in Debian's Chromium. Where it can't be installed those tests are skipped.
+APT := $(if $(filter 0,$(shell id -u)),,sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get --quiet
+chromium:
+	@command -v chromium >/dev/null || \
+	  { $(APT) update && $(APT) install --yes --no-install-recommends chromium fonts-liberation; } || \
+	  echo "Chromium can't be installed here, so the page is not tested in a browser."
 
 install: .venv/demo.stamp
 

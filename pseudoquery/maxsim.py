@@ -36,6 +36,6 @@ def _winners(tokens: Tensor, documents: Tensor, mask: Tensor) -> Tensor:
     at_once = max(1, DOTS_AT_ONCE // max(mask.numel(), 1))
     found = [
         (part @ flat.T).view(-1, count, widest).masked_fill_(~mask, -torch.inf).argmax(dim=2)
-        for part in tokens.split(at_once)
+        for part in torch.split(tokens, at_once)
     ]
     return torch.cat(found) + widest * torch.arange(count, device=mask.device)
