@@ -27,16 +27,22 @@ def main() -> None:
 
 
 def page() -> str:
-    """Describe every command, in alphabetical order."""
-    shown = [name for name, command in sorted(cli.commands.items()) if not command.hidden]
-    contents = " ".join(f"[{name}](#pseudoquery-{name})" for name in shown)
+    """Describe every command, in alphabetical order, and its subcommands after it."""
+    shown = [(name, own) for name, own in sorted(cli.commands.items()) if not own.hidden]
+    contents = " ".join(f"[{name}](#pseudoquery-{name})" for name, _ in shown)
     wrapped = textwrap.fill(contents, 100, break_long_words=False, break_on_hyphens=False)
-    return "\n".join([HEAD, f"{wrapped}\n", *(section(name) for name in shown)])
+    sections = [text for name, own in shown for text in sections_of(name, own)]
+    return "\n".join([HEAD, f"{wrapped}\n", *sections])
 
 
-def section(name: str) -> str:
+def sections_of(name: str, command: click.Command) -> list[str]:
+    """Describe a command and, if it has any, its subcommands."""
+    inner = sorted(command.commands.items()) if isinstance(command, click.Group) else []
+    return [section(name, command), *(section(f"{name} {own}", sub) for own, sub in inner)]
+
+
+def section(name: str, command: click.Command) -> str:
     """Describe one command: how it is called, what it does, its options."""
-    command = cli.commands[name]
     context = click.Context(command, info_name=f"pseudoquery {name}")
     pieces = " ".join(command.collect_usage_pieces(context))
     lines = [f"## pseudoquery {name}\n", f"    pseudoquery {name} {pieces}\n"]
