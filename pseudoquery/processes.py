@@ -1,19 +1,25 @@
-"""Several processes that train together, as torchrun starts them: who writes, who waits, and how
-tensors of all of them come together.
+"""Several processes that train together, as torchrun starts them, on one machine or on several: who
+writes, who waits, how tensors of all of them come together, and what happens when one is lost.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pseudoquery.errors import ModelError
+
+Said = TypeVar("Said")
+
 
 def is_first() -> bool:
-    """Say whether this process is the one that writes and speaks."""
+    """Say whether this process is the one, of all machines, that writes and speaks."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -30,7 +36,49 @@ def are_connected() -> bool:
 def wait_for_all() -> None:
     """Return when every process has come here."""
     if are_connected():
-        torch.distributed.barrier()
+        with clear_lost_processes():
+            torch.distributed.barrier()
+
+
+def from_first(said: Said) -> Said:
+    """Take what the first process says; machines may see a shared folder at different times."""
+    if not are_connected():
+        return said
+    told = [said]
+    torch.distributed.broadcast_object_list(told)
+    return told[0]
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """Let what fails in one process fail in all: none waits for one that has given up."""
+    own: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        own = error
+    told: list[str | None] = [None] * process_count()
+    if are_connected():
+        torch.distributed.all_gather_object(told, str(own) if own else None)
+    if own:
+        raise own
+    for said in filter(None, told):
+        raise ModelError(f"another process of this training has given up: {said}")
+
+
+@contextmanager
+def clear_lost_processes() -> Iterator[None]:
+    """Turn the loss of another process into one sentence that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        # Gloo has no kind of error of its own.
+        if isinstance(error, torch.distributed.DistError) or "gloo" in str(error):
+            raise ModelError(
+                "another process of this training has ended; see what it said, and start all of "
+                "them again: they go on from the last whole checkpoint."
+            ) from error
+        raise
 
 
 def gather(own: Tensor) -> Tensor:

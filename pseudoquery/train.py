@@ -3,8 +3,8 @@
 One folder holds a whole training: config.json (the settings in force), data.json (checksums of what
 was learnt from), negatives/STEP.jsonl, checkpoints, logs, and at the end figures.json, history.json
 and the model. Run again after a kill, it goes on from the last checkpoint and ends where an
-uninterrupted run would have. With torchrun, several processes share each batch; the first of them
-does all the writing.
+uninterrupted run would have. With torchrun, several processes share each batch, on one machine or
+on several that share the folder; the first of them does all the writing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from pseudoquery.exam import Exam, Examiner, examine, prepare_exam
 from pseudoquery.loss import CachedRankingLoss, Distillation, RankingLoss, Teacher
 from pseudoquery.mine import mine, mine_by_words
 from pseudoquery.model import load_model
-from pseudoquery.processes import is_first, process_count, wait_for_all
+from pseudoquery.processes import (
+    all_or_none,
+    clear_lost_processes,
+    from_first,
+    is_first,
+    process_count,
+    wait_for_all,
+)
 from pseudoquery.recipe import Config, check, load_named, short_name
 from pseudoquery.representation import preset
 from pseudoquery.segments import write_durably
@@ -51,6 +58,7 @@ LONGEST_WAIT = 7 * 24 * 3600
 logger = logging.getLogger(__name__)
 
 
+@clear_lost_processes()
 def train(config: Config, material: Material | None = None) -> Path:
     """Carry out a training, or the rest of one; returns the folder of the finished model.
 
@@ -59,12 +67,18 @@ def train(config: Config, material: Material | None = None) -> Path:
     check(config)
     datasets = _trainer_library()
     folder = Path(config.output)
-    model = starting_model(config)
-    material = material or load_material(config, model)
-    if is_first():
-        with clear_disk_errors(folder):
-            _begin(folder, config, material)
-        _tell_left_out(material)
+    arguments = _arguments(config, folder)  # from here on, processes can wait for each other
+    with all_or_none():
+        model = starting_model(config)
+        material = material or load_material(config, model)
+        if is_first():
+            with clear_disk_errors(folder):
+                _begin(folder, config, material)
+            _tell_left_out(material)
+        exams = _exams(config, model) if is_first() else []
+    with all_or_none():
+        if not is_first():
+            _compare_with_first(folder, config, material)
     course = Course(
         material,
         negatives=config.negatives,
@@ -72,8 +86,6 @@ def train(config: Config, material: Material | None = None) -> Path:
         seed=config.seed,
         scores=_scores(config, material),
     )
-    exams = _exams(config, model) if is_first() else []
-    arguments = _arguments(config, folder)  # from here on, processes can wait for each other
     refresh = Refresh(course, config, folder, model)
     trainer = CourseTrainer(
         course,
@@ -84,7 +96,7 @@ def train(config: Config, material: Material | None = None) -> Path:
         loss=_loss(config, model),
         evaluator=Examiner(exams) if config.evaluate_steps else None,
     )
-    found = last_checkpoint(folder / "checkpoints")
+    found = from_first(last_checkpoint(folder / "checkpoints"))
     with clear_disk_errors(folder):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if is_first():
@@ -348,11 +360,7 @@ def _begin(folder: Path, config: Config, material: Material) -> None:
     """Write down what this training is; a folder that holds another one is refused."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     (folder / "negatives").mkdir(exist_ok=True)
-    for name, content in (
-        ("config.json", asdict(config)),
-        ("data.json", _checksums(config, material)),
-    ):
-        text = json.dumps(content, indent=2)
+    for name, text in _descriptions(config, material).items():
         path = folder / name
         if path.exists() and path.read_text() != text:
             raise ModelError(
@@ -360,6 +368,30 @@ def _begin(folder: Path, config: Config, material: Material) -> None:
                 "or remove it."
             )
         write_durably(path, text.encode())
+
+
+def _compare_with_first(folder: Path, config: Config, material: Material) -> None:
+    """Make sure that this process sees what the first one has written, and learns the same."""
+    for name, text in _descriptions(config, material).items():
+        path = folder / name
+        if not path.exists():
+            raise ModelError(
+                f"{path}, which the first process has written, is not on this machine; choose an "
+                "output on a disk that all machines share."
+            )
+        if path.read_text() != text:
+            raise ModelError(
+                f"{path}, which the first process has written, is another one on this machine; "
+                "give all machines the same settings and data."
+            )
+
+
+def _descriptions(config: Config, material: Material) -> dict[str, str]:
+    """Describe a training, by the names of the files that say it."""
+    return {
+        "config.json": json.dumps(asdict(config), indent=2),
+        "data.json": json.dumps(_checksums(config, material), indent=2),
+    }
 
 
 def _autocast_type(config: Config) -> torch.dtype:
