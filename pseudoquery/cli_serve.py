@@ -133,13 +133,15 @@ def serve(folder: Path, host: str, port: int, as_json: bool, **settings: Any) ->
             "the service needs more packages; run: pip install 'pseudoquery[serve]'"
         ) from error
     from pseudoquery.index import Index
+    from pseudoquery.service_index import in_passing
     from pseudoquery.service_settings import ServiceSettings, check_host
     from pseudoquery.service_watch import log_as_json
 
     allowed = ServiceSettings(**settings)
     check_host(host, allowed)
     index = Index.open(folder)
-    index.search("ready", 1)  # a model or a vector file that is missing is told now
+    # A model or a vector file that is missing is told now.
+    in_passing(lambda: index.search("ready", 1))
     app = create_app(index, allowed)
     with _listen(host, port) as listening:
         log_as_json(sys.stderr)
