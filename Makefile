@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chromium install clean
+.PHONY: demo test test-cluster chromium install clean
 
 demo: .venv/demo.stamp
 	$(BIN)/pseudoquery demo
@@ -13,6 +13,10 @@ test: .venv/test.stamp chromium
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# On engines for several machines, which the tests start on loopback.
+test-cluster: .venv/test.stamp
+	$(BIN)/pytest -n 2 -m cluster
 
 # The page is tested in Debian's Chromium. Where it can't be installed those tests are skipped.
 APT := $(if $(filter 0,$(shell id -u)),,sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get --quiet

@@ -84,26 +84,7 @@ class Index:
         notes: Mapping[str, str] | None = None,
     ) -> Index:
         """Make a new, empty index; notes are for the store to remember."""
-        from pseudoquery.encoding import in_precision
-        from pseudoquery.model import fingerprint, representation_of
-
-        if representation is not None and not isinstance(model, str):
-            raise ModelError(
-                "a model that is in memory has its representation already; "
-                "give it to load_model(name, representation) instead."
-            )
-        if isinstance(model, str) and Path(model).is_dir():
-            model = str(Path(model).resolve())
-        loaded = in_precision(_loaded(model, representation), precision)
-        settings = Settings(
-            model=model if isinstance(model, str) else "",
-            fingerprint=fingerprint(loaded),
-            dimension=_dimension(loaded),
-            representation=representation_of(loaded).settings(),
-            long=long,
-            vector_type=vector_type,
-            precision=precision,
-        )
+        loaded, settings = made_with(model, representation, long, vector_type, precision)
         return cls(Store.create(Path(folder), settings, notes), loaded)
 
     @classmethod
@@ -412,6 +393,37 @@ class Index:
         for number, score, weight in zip(ranked.numbers, ranked.scores, weights, strict=True):
             found = snapshot.by_ordinal(number).document
             yield Hit(found.id, score, found.title, found.text, found.metadata, tuple(weight))
+
+
+def made_with(
+    model: str | MultiVectorEncoder,
+    representation: Representation | None,
+    long: str,
+    vector_type: str,
+    precision: str,
+) -> tuple[MultiVectorEncoder, Settings]:
+    """Load the model of a new index, and say what the index is made with."""
+    from pseudoquery.encoding import in_precision
+    from pseudoquery.model import fingerprint, representation_of
+
+    if representation is not None and not isinstance(model, str):
+        raise ModelError(
+            "a model that is in memory has its representation already; "
+            "give it to load_model(name, representation) instead."
+        )
+    if isinstance(model, str) and Path(model).is_dir():
+        model = str(Path(model).resolve())
+    loaded = in_precision(_loaded(model, representation), precision)
+    settings = Settings(
+        model=model if isinstance(model, str) else "",
+        fingerprint=fingerprint(loaded),
+        dimension=_dimension(loaded),
+        representation=representation_of(loaded).settings(),
+        long=long,
+        vector_type=vector_type,
+        precision=precision,
+    )
+    return loaded, settings
 
 
 def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:

@@ -1,0 +1,191 @@
+"""An index in Milvus: the same class and the same answers, with the engine as its store.
+
+index = MilvusIndex.create("http://localhost:19530/papers")
+index.add([Document("a", "Paris is the capital of France.")])
+index.search("What is France's capital?").hits[0].id
+
+The method stays here: pseudo queries, exact scores, the proof. Placement, replication and recovery
+are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.errors import ModelError, QueryError
+from pseudoquery.filters import Where
+from pseudoquery.index import Index, made_with
+from pseudoquery.milvus_collection import Collection, FirstStep, plain_errors
+from pseudoquery.ranking import Asked, Mode, Ranked, SearchSettings, check_search
+from pseudoquery.representation import Representation
+from pseudoquery.store import Snapshot, Store
+
+if TYPE_CHECKING:
+    from sentence_transformers import MultiVectorEncoder
+
+
+class MilvusIndex(Index):
+    """Documents in a Milvus collection, searched by the questions they answer."""
+
+    def __init__(
+        self, collection: Collection, model: str | MultiVectorEncoder | None = None
+    ) -> None:
+        # A collection has all that an index asks of its store, but for what is overridden below.
+        super().__init__(cast(Store, collection), model)
+        self.collection = collection
+
+    @classmethod
+    def create(
+        cls,
+        address: str | Path,
+        *,
+        model: str | MultiVectorEncoder = "default",
+        representation: Representation | None = None,
+        long: Literal["windows", "truncate"] = "windows",
+        vector_type: Literal["float16", "float32", "int8"] = "float16",
+        precision: Literal["float32", "bfloat16"] = "float32",
+        notes: Mapping[str, str] | None = None,
+        first_step: FirstStep = "FLAT",
+        token: str = "",
+    ) -> MilvusIndex:
+        """Make a new, empty collection at http://HOST:PORT/NAME, or .../DATABASE/NAME.
+
+        With the first step "FLAT" answers can be proven; "HNSW" and "IVF_FLAT" are approximate.
+        """
+        if notes:
+            raise QueryError("a collection in Milvus keeps no notes.")
+        loaded, settings = made_with(model, representation, long, vector_type, precision)
+        return cls(Collection.create(str(address), settings, first_step, token), loaded)
+
+    @classmethod
+    def open(
+        cls,
+        address: str | Path,
+        *,
+        model: str | MultiVectorEncoder | None = None,
+        token: str = "",
+    ) -> MilvusIndex:
+        """Open a collection; its model is loaded when it is first needed."""
+        return cls(Collection.open(str(address), token), model)
+
+    @classmethod
+    def from_folder(
+        cls,
+        address: str,
+        folder: str | Path,
+        *,
+        model: str | MultiVectorEncoder | None = None,
+        first_step: FirstStep = "FLAT",
+        token: str = "",
+    ) -> MilvusIndex:
+        """Make a collection with the settings, documents and vectors of an index folder."""
+        index = Index.open(folder, model=model)
+        made = cls(Collection.create(address, index.settings, first_step, token), model)
+        made.import_from(index)
+        return made
+
+    def import_from(self, index: Index) -> int:
+        """Add the documents of an index folder, with their vectors as they are.
+
+        Those that are here already are left alone, so an import that was interrupted goes on.
+        """
+        _check_same_model(index, self)
+        added = 0
+        with index.store.snapshot() as snapshot, self.collection.writer() as writer:
+            view = snapshot.view
+            stored = snapshot.documents()
+            while batch := [one for _, one in zip(range(256), stored, strict=False)]:
+                known = writer.known(one.document.id for one in batch)
+                new = [
+                    one for one in batch if known.get(one.document.id, (b"",))[0] != one.checksum
+                ]
+                places = np.searchsorted(view.ordinals, [one.ordinal for one in new])
+                vectors = [view.vectors_of(places[[row]]) for row in range(len(new))]
+                writer.add([one.document for one in new], vectors)
+                added += len(new)
+        return added
+
+    def to_folder(self, folder: str | Path) -> Index:
+        """Make an index folder with the settings, documents and vectors of this collection."""
+        made = Index(Store.create(Path(folder), self.settings), self._given)
+        with self.collection.snapshot() as snapshot:
+            for block in snapshot.blocks():
+                made.add_vectors(
+                    [kept.stored.document for kept in block], [kept.vectors for kept in block]
+                )
+        return made
+
+    def info(self) -> dict[str, Any]:
+        """Return facts about the index."""
+        with self.collection.snapshot() as snapshot:
+            return {
+                "address": snapshot.address,
+                "documents": snapshot.count(),
+                "vectors": snapshot.count_vectors(),
+                "first_step": snapshot.first_step,
+                "answers_can_be_proven": snapshot.exhaustive,
+                **asdict(self.settings),
+            }
+
+    def verify(self) -> list[str]:
+        """Refuse: the files are not ours to check."""
+        raise QueryError(f"{self.folder} is kept by Milvus, which checks its files itself.")
+
+    def repair(self) -> int:
+        """Refuse: the files are not ours to repair."""
+        raise QueryError(f"{self.folder} is kept by Milvus, which repairs its files itself.")
+
+    @contextmanager
+    def _ranked(
+        self,
+        queries: Sequence[str],
+        top: int,
+        *,
+        where: Where | None,
+        exact: bool,
+        mode: Mode,
+        settings: SearchSettings | None,
+    ) -> Iterator[tuple[Asked, list[NDArray[np.float32]], list[Ranked]]]:
+        """Rank documents for queries; those of the answers come with them."""
+        from pseudoquery.milvus_search import Recalled, Search
+        from pseudoquery.search import Depth
+
+        if isinstance(queries, str):
+            queries = [queries]
+        settings = settings or SearchSettings()
+        check_search(queries, top, mode, settings)
+        if mode != "dense":
+            raise QueryError(f"in Milvus documents are found by mode 'dense' only, not {mode!r}.")
+        if settings.structure != "auto":
+            raise QueryError(
+                f"the structure {settings.structure!r} can't be chosen for a search in Milvus; "
+                "choose the collection's `first_step` when it is made."
+            )
+        vectors = self._encode_queries(queries) if queries else []
+        depth = Depth(settings.recall, settings.recall_vectors)
+        with plain_errors(self.collection.address):
+            asking = Search(self.collection, self.representation, top, depth, where, exact)
+            bests = asking.best(vectors)
+            recalled = Recalled(bests, self.settings.dimension)
+            snapshot = cast(Snapshot, recalled)
+            asked = Asked(snapshot, queries, top, where, exact, settings)
+            yield asked, vectors, [recalled.ranked(best) for best in bests]
+
+    def _ids_of(self, snapshot: Snapshot) -> Mapping[int, str]:
+        return snapshot.ids()
+
+
+def _check_same_model(index: Index, other: Index) -> None:
+    """Vectors of one model mean nothing to another."""
+    if index.settings.fingerprint != other.settings.fingerprint:
+        raise ModelError(
+            f"{index.folder} and {other.folder} were made with different models; "
+            "add the documents themselves instead."
+        )

@@ -1,0 +1,290 @@
+"""What is Milvus's own: addresses, other collections, torn writes, approximate first steps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from collection import DOCUMENTS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sentence_transformers import MultiVectorEncoder
+
+from pseudoquery.errors import CorpusError, IndexFolderError, ModelError, QueryError, ServiceError
+from pseudoquery.index import Index
+from pseudoquery.milvus import MilvusIndex
+from pseudoquery.milvus_collection import Collection
+from pseudoquery.model import load_model
+from pseudoquery.ranking import SearchSettings
+from pseudoquery.records import Document
+from pseudoquery.representation import preset
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def index(address: str, tiny_model: MultiVectorEncoder) -> MilvusIndex:
+    made = MilvusIndex.create(address, model=tiny_model)
+    made.add(DOCUMENTS)
+    return made
+
+
+def rows_of(collection: Collection, document: Document, version: int) -> list[dict[str, Any]]:
+    vectors = np.eye(3, collection.settings.dimension, dtype=np.float32)
+    return collection._rows_of(document, vectors, version)
+
+
+def test_to_milvus_and_back_to_the_bit(
+    template: Path, address: str, tmp_path: Path, tiny_model: MultiVectorEncoder
+) -> None:
+    folder = Index.open(template, model=tiny_model)
+    there = MilvusIndex.from_folder(address, template, model=tiny_model)
+    back = there.to_folder(tmp_path / "back")
+    assert there.settings == back.settings == folder.settings
+    assert list(back.documents()) == list(there.documents()) == list(folder.documents())
+    for query in ("the river", "king and queen", "war"):
+        for top in (3, 50):
+            answers = [one.search(query, top, exact=True) for one in (folder, there, back)]
+            # The documents, scores and weights, equal to the last bit.
+            assert answers[0].hits == answers[1].hits == answers[2].hits
+    new = Document("new", "the castle in the winter garden")  # rounded alike, in both places
+    there.add([new])
+    back.add([new])
+    assert there.search("castle", exact=True).hits == back.search("castle", exact=True).hits
+    assert there.import_from(folder) == 0
+    there.delete(["id 3"])
+    assert there.import_from(folder) == 1
+
+
+def test_an_import_needs_the_same_model(template: Path, address: str, tiny_model_path: str) -> None:
+    other = load_model(tiny_model_path, preset("recommended", k=2), device="cpu")
+    with pytest.raises(ModelError, match="different models"):
+        MilvusIndex.create(address, model=other).import_from(Index.open(template))
+
+
+def test_it_can_be_opened_again(index: MilvusIndex, tiny_model: MultiVectorEncoder) -> None:
+    again = MilvusIndex.open(index.collection.address, model=tiny_model)
+    assert again.settings == index.settings
+    assert again.search("the river").hits == index.search("the river").hits
+    assert again.info()["documents"] == len(DOCUMENTS)
+    assert again.info()["answers_can_be_proven"]
+
+
+def test_answers_are_proven_long_before_everything_is_scored(index: MilvusIndex) -> None:
+    words = ["river", "king", "moon", "war", "bread", "ship", "night", "school"]
+    few = SearchSettings(recall=4)
+    quick = index.search_many(words, 2, settings=few)
+    assert {answer.certified for answer in quick} == {True, False}
+    proven = index.search_many(words, 2, settings=few, exact=True)
+    for first, answer in zip(quick, proven, strict=True):
+        assert answer.certified
+        assert first.candidates <= answer.candidates < len(DOCUMENTS)
+
+
+@pytest.mark.parametrize("first_step", ["HNSW", "IVF_FLAT"])
+def test_an_approximate_first_step_proves_only_what_was_scored_whole(
+    address: str, tiny_model: MultiVectorEncoder, first_step: Any
+) -> None:
+    index = MilvusIndex.create(address, model=tiny_model, first_step=first_step)
+    index.add(DOCUMENTS)
+    index = MilvusIndex.open(address, model=tiny_model)
+    assert index.info()["first_step"] == first_step
+    assert not index.info()["answers_can_be_proven"]
+    few = SearchSettings(recall=5)
+    assert not index.search("the river", 2, settings=few).certified
+    exact = index.search("the river", 2, settings=few, exact=True)
+    assert exact.certified
+    assert exact.candidates == len(DOCUMENTS)  # all of them were fetched
+    everything = index.search("the river", 2)
+    assert everything.candidates == len(DOCUMENTS)
+    assert everything.certified
+    assert everything.hits == exact.hits
+
+
+def test_more_vectors_are_asked_for_until_there_are_enough_documents(
+    address: str, tiny_model: MultiVectorEncoder
+) -> None:
+    index = MilvusIndex.create(address, model=tiny_model)
+    near = np.tile(index.encode([Document("a", "the river")])[0][0][:1], (40, 1))
+    index.add_vectors([Document(f"near {number}", "") for number in range(3)], [near] * 3)
+    index.add(DOCUMENTS)
+    # The nearest 120 vectors are of three documents.
+    answer = index.search("the river", 10, settings=SearchSettings(recall=10))
+    assert len(answer.hits) == 10
+    assert answer.candidates >= 10
+    asked = SearchSettings(recall_vectors=120)
+    assert index.search("the river", 10, settings=asked).candidates < 10
+
+
+def test_a_version_that_is_not_complete_is_not_seen(index: MilvusIndex) -> None:
+    collection, before = index.collection, DOCUMENTS[0]
+    torn = rows_of(collection, Document(before.id, "torn", metadata={"n": -1}), 2**62)
+    unknown = rows_of(collection, Document("unknown", "torn", metadata={"n": -1}), 2**62)
+    collection._insert([*torn[:2], unknown[0], unknown[2]])
+    assert index.get(before.id) == before
+    assert index.get("unknown") is None
+    assert list(index.documents()) == DOCUMENTS
+    assert not list(index.documents({"n": -1}))
+    hits = index.search("the river", 100, exact=True).hits
+    assert sorted(hit.id for hit in hits) == sorted(one.id for one in DOCUMENTS)
+    assert not index.search("the river", where={"n": -1}).hits
+    # The next change is newer, and takes what was left behind away.
+    index.add([Document(before.id, "new"), Document("unknown", "new")])
+    assert len(index) == len(DOCUMENTS) + 1
+    assert index.get(before.id) == Document(before.id, "new")
+
+
+def test_the_newer_of_two_complete_versions_counts(index: MilvusIndex) -> None:
+    newer = Document(DOCUMENTS[0].id, "newer", metadata={"n": -1})
+    rows = rows_of(index.collection, newer, 2**62)
+    index.collection._insert([*rows, *rows])  # a request that was sent twice
+    assert index.get(newer.id) == newer
+    assert [hit.id for hit in index.search("a", 100, where={"n": -1}).hits] == [newer.id]
+    assert not index.search("a", 100, where={"n": 0}).hits
+    found = [hit.id for hit in index.search("a", 100).hits]
+    assert len(found) == len(set(found)) == len(DOCUMENTS)
+
+
+def test_a_document_that_has_lost_its_text_is_not_found_by_the_old_one(index: MilvusIndex) -> None:
+    empty = Document(DOCUMENTS[0].id, "")
+    no_vectors = np.zeros((0, index.settings.dimension), dtype=np.float32)
+    index.collection._insert(index.collection._rows_of(empty, no_vectors, 2**62))
+    assert index.get(empty.id) == empty
+    found = [hit.id for hit in index.search("a", 100).hits]
+    assert sorted(found) == sorted(one.id for one in DOCUMENTS[1:])
+
+
+values = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([0.5, 2.0, 2.5, 2**53 + 1, 10**18, True, False, "", "a", "b", "x" * 70 + "y"]),
+    st.sampled_from(["x" * 70, "é", "1", "true"]),
+)
+fields = st.sampled_from(["n", "m", 'a"b', "missing"])
+stored = st.dictionaries(
+    fields, st.one_of(values, st.none(), st.lists(st.one_of(values, st.none()), max_size=3))
+)
+asked = st.dictionaries(
+    fields,
+    st.one_of(
+        values,
+        st.none(),
+        st.lists(st.one_of(values, st.none()), max_size=3),
+        st.dictionaries(st.sampled_from(["<", "<=", ">", ">=", "!=", "="]), values, max_size=2),
+    ),
+    max_size=2,
+)
+
+
+def test_filters_hold_for_the_same_documents_as_in_a_folder(
+    address: str, tmp_path: Path, tiny_model: MultiVectorEncoder
+) -> None:
+    places = [
+        Index.create(tmp_path / "index", model=tiny_model),
+        MilvusIndex.create(address, model=tiny_model),
+    ]
+    vector = np.ones((1, places[0].settings.dimension), dtype=np.float32)
+    rounds = 0
+
+    @settings(max_examples=8, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.lists(stored, min_size=5, max_size=30), st.lists(asked, min_size=8, max_size=15))
+    def check(metadata: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
+        nonlocal rounds
+        rounds += 1
+        documents = [Document(f"{rounds} {n}", "a", "", one) for n, one in enumerate(metadata)]
+        for place in places:
+            place.delete([one.id for one in place.documents()])
+            place.add_vectors(documents, [vector] * len(documents))
+        for where in filters:
+            expected, found = ([one.id for one in place.documents(where)] for place in places)
+            assert found == expected, where
+
+    check()
+
+
+def test_vectors_of_any_length_are_proven_right(address: str, tiny_model_path: str) -> None:
+    model = load_model(tiny_model_path, preset("paper-passage"), device="cpu")
+    index = MilvusIndex.create(address, model=model, vector_type="float32")
+    index.add(DOCUMENTS)
+    longest = max(np.linalg.norm(own, axis=1).max() for own in index.encode(DOCUMENTS)[0])
+    assert longest > 1
+    assert index.collection.norm() == pytest.approx(longest, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["localhost:19530", "papers", "http://localhost:19530", "http://a:1/no-name", "ftp://a/b"],
+)
+def test_an_address_that_is_none(wrong: str) -> None:
+    with pytest.raises(ServiceError, match="write it as http://HOST:PORT/NAME"):
+        MilvusIndex.open(wrong)
+
+
+def test_nothing_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ServiceError, match=r"no Milvus answers at http://127\.0\.0\.1:9/papers"):
+        MilvusIndex.open("http://127.0.0.1:9/papers")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_database_that_is_not_there(milvus: str, capfd: Any) -> None:
+    with pytest.raises(ServiceError, match=r"refuses: .*nowhere"):
+        MilvusIndex.open(f"{milvus}/nowhere/papers")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_collections_that_are_not_what_they_should_be(
+    address: str, tiny_model: MultiVectorEncoder
+) -> None:
+    with pytest.raises(IndexFolderError, match="has no collection"):
+        MilvusIndex.open(address)
+    index = MilvusIndex.create(address, model=tiny_model)
+    with pytest.raises(IndexFolderError, match="already has a collection"):
+        MilvusIndex.create(address, model=tiny_model)
+    client = index.collection._client
+    client.create_collection(f"{address.rpartition('/')[2]}_other", dimension=4)
+    with pytest.raises(IndexFolderError, match="not made by pseudoquery"):
+        MilvusIndex.open(f"{address}_other")
+    index.collection._delete("place == -1")
+    with pytest.raises(IndexFolderError, match="not made by pseudoquery"):
+        MilvusIndex.open(address)
+
+
+def test_another_dimension_or_model(
+    address: str, tiny_model: MultiVectorEncoder, tiny_model_path: str
+) -> None:
+    index = MilvusIndex.create(address, model=tiny_model)
+    other = load_model(tiny_model_path, preset("recommended", k=2), device="cpu")
+    with pytest.raises(ModelError, match="another model"):
+        MilvusIndex.open(address, model=other).search("the river")
+    row = index.collection._settings_row()
+    index.collection._delete("place == -1")
+    row["content"] = row["content"].replace('"dimension": 32', '"dimension": 31')
+    index.collection._insert([row])
+    with pytest.raises(IndexFolderError, match=r"have 32 dimensions .* should have 31"):
+        MilvusIndex.open(address)
+
+
+def test_what_milvus_can_not_do(index: MilvusIndex) -> None:
+    with pytest.raises(QueryError, match="mode 'dense' only"):
+        index.search("the river", mode="hybrid")
+    with pytest.raises(QueryError, match="'hnsw' can't be chosen"):
+        index.search("the river", settings=SearchSettings(structure="hnsw"))
+    with pytest.raises(QueryError, match="kept by Milvus"):
+        index.verify()
+    with pytest.raises(QueryError, match="kept by Milvus"):
+        index.repair()
+    with pytest.raises(CorpusError, match="the id has 2000 bytes"):
+        index.add([Document("a" * 2000, "text")])
+    with pytest.raises(CorpusError, match="the metadata takes"):
+        index.add([Document("a", "text", metadata={"numbers": list(range(20_000))})])
+    assert list(index.documents()) == DOCUMENTS
+    with pytest.raises(IndexFolderError, match="no first step 'flat'"):
+        MilvusIndex.create("http://localhost:1/a", model=index.model, first_step="flat")  # type: ignore[arg-type]
+
+
+def test_without_pymilvus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    with pytest.raises(ImportError, match=r"pip install 'pseudoquery\[milvus\]'"):
+        MilvusIndex.open("http://localhost:1/a")

@@ -1,0 +1,96 @@
+"""Nothing acknowledged is lost, whatever the moment at which Milvus dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from crash_writer import SETTINGS, expected
+from test_crash import State, replay
+
+from cluster import milvus_writer
+from cluster.milvus_server import MilvusServer
+from pseudoquery.errors import ServiceError
+from pseudoquery.milvus_collection import Collection
+
+pytestmark = pytest.mark.cluster
+KILLS = 4
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MilvusServer]:
+    """A Milvus to be killed."""
+    started = MilvusServer(tmp_path)
+    yield started
+    started.kill()
+
+
+def write_until_killed(server: MilvusServer, address: str, seed: int, seconds: float) -> list[str]:
+    """Let a writer work for some time, kill Milvus under it, and return what it printed."""
+    command = [sys.executable, milvus_writer.__file__, address, str(seed)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(seconds)
+        server.kill()
+        process.kill()  # it would wait for Milvus to come back
+        printed = process.stdout.read()
+    return printed.splitlines(keepends=True)
+
+
+def check(address: str, state: State, in_flight: State | None) -> State:
+    """Find each document as it was acknowledged, or as the operation in flight makes it."""
+    collection = Collection.open(address, "")
+    kept = collection.read({*state, *(in_flight or {})})
+    found = {id_: (one.stored.document, one.vectors.tolist()) for id_, one in kept.items()}
+    before, after = (
+        {id_: expected(one) for id_, one in own.items()} for own in (state, in_flight or state)
+    )
+    for id_ in before.keys() | after.keys() | found.keys():
+        assert found.get(id_) in (before.get(id_), after.get(id_)), id_
+    listed = {one.document.id: one.document for one in collection.documents()}
+    assert listed == {id_: document for id_, (document, _) in found.items()}
+    return listed
+
+
+def test_everything_acknowledged_is_there_after_a_kill(server: MilvusServer) -> None:
+    address = f"{server.url}/killed"
+    Collection.create(address, SETTINGS, "FLAT", "")
+    choose = random.Random(0)
+    state: State = {}
+    operations = 0
+    for seed in range(KILLS):
+        lines = write_until_killed(server, address, seed, 0.5 + choose.random())
+        state, in_flight, done = replay(state, lines)
+        operations += done
+        server.start()
+        state = check(address, state, in_flight)
+    assert operations >= KILLS
+    assert state
+
+
+def test_a_milvus_that_is_gone_gets_a_sentence(server: MilvusServer) -> None:
+    address = f"{server.url}/gone"
+    collection = Collection.create(address, SETTINGS, "FLAT", "")
+    server.kill()
+    with pytest.raises(ServiceError, match="no Milvus answers"), collection.writer() as writer:
+        writer.delete(["a"])
+    with pytest.raises(ServiceError, match="no Milvus answers"):
+        Collection.open(address, "")
+    server.start()
+    for _ in range(120):  # gRPC waits a little before it tries again
+        with suppress(ServiceError):
+            Collection.open(address, "")
+            break
+        time.sleep(0.5)
+    with collection.snapshot() as snapshot:  # the same connection works again
+        assert snapshot.count() == 0
