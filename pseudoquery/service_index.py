@@ -245,7 +245,7 @@ def in_passing(work: Callable[[], Value]) -> Value:
     """Do something in a thread that ends with it.
 
     Each thread that has computed keeps workers of its own. With more of these than cores, OpenMP
-    has all of them wait for each other less eagerly, and searching gets a fifth slower.
+    has all of them wait for each other less eagerly, and searching gets slower.
     """
     with ThreadPoolExecutor(1) as soon_gone:
         return soon_gone.submit(work).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,30 @@ def test_the_newer_of_two_complete_versions_counts(index: MilvusIndex) -> None:
     assert not index.search("a", 100, where={"n": 0}).hits
     found = [hit.id for hit in index.search("a", 100).hits]
     assert len(found) == len(set(found)) == len(DOCUMENTS)
+
+
+def test_two_writers_at_once_leave_each_document_whole(index: MilvusIndex) -> None:
+    """Both change the same documents again and again, each through a connection of its own."""
+    other = MilvusIndex.open(index.collection.address, model=index.model)
+    ids = ["x", "y", "z"]
+    texts = {name: [f"the {name} {word}" for word in ("king", "river", "war")] for name in "ab"}
+
+    def write(mine: MilvusIndex, name: str) -> None:
+        for text in texts[name]:
+            mine.add([Document(id_, text, metadata={"by": text}) for id_ in ids])
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(write, index, "a"), pool.submit(write, other, "b")]:
+            done.result()
+    for id_ in ids:
+        found = index.get(id_)
+        assert found is not None
+        assert found.text in (texts["a"][-1], texts["b"][-1]), "a last change counts"
+        assert found.metadata == {"by": found.text}, "and it is all of one change"
+        assert found == other.get(id_)
+    hits = index.search("king", top=100, exact=True).hits
+    assert sorted(hit.id for hit in hits if hit.id in ids) == ids
+    assert len({hit.id for hit in hits}) == len(hits) == len(DOCUMENTS) + 3
 
 
 def test_a_document_that_has_lost_its_text_is_not_found_by_the_old_one(index: MilvusIndex) -> None:
