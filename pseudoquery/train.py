@@ -100,7 +100,8 @@ def train(config: Config, material: Material | None = None) -> Path:
     with clear_disk_errors(folder):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if is_first():
-            mix_weights(model, starting_model(config), config.start_weight)
+            if config.start_weight:
+                mix_weights(model, starting_model(config), config.start_weight)
             _finish(folder, config, material, model, exams)
             history = json.dumps(trainer.state.log_history).encode()
             write_durably(folder / "history.json", history)
