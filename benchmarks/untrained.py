@@ -32,7 +32,7 @@ Batch = tuple[list[int], Tokens]
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("datasets", nargs="+", help="FOLDER:SPLIT")
-    arguments.add_argument("--model", default="default")
+    arguments.add_argument("--model", default="minilm")
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--queries", type=int, default=2000)
     arguments.add_argument("--windows", type=int, nargs="+", default=[512])

@@ -15,13 +15,13 @@ from huggingface_hub import ModelCardData
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.course import Material
-from pseudoquery.model import DEFAULT_MODEL, default_model_path, representation_of
+from pseudoquery.model import PUBLISHED_MODEL, model_place, representation_of
 from pseudoquery.recipe import Config, dataset_folder, short_name
 from pseudoquery.representation import Representation
 from pseudoquery.triples import checksum
 from pseudoquery.version import VERSION
 
-DEFAULT_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
+PUBLISHED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
 NOT_STATED = "not stated"
 README_NAMES = ("README.txt", "README.md")
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
@@ -101,9 +101,10 @@ def facts_of(
     figures: Mapping[str, Mapping[str, float]],
 ) -> Facts:
     """Collect what the model's card states; of files and folders, only their names."""
-    default = config.model == DEFAULT_MODEL
-    base = default_model_path() if default else Path(config.model)
-    base_id = DEFAULT_MODEL_ID if default else None if base.exists() else config.model
+    base = Path(model_place(config.model))
+    base_id = None if base.exists() else config.model
+    if config.model == PUBLISHED_MODEL:
+        base_id = PUBLISHED_MODEL_ID
     sources = [
         Source(
             short_name(name),

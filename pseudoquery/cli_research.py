@@ -212,7 +212,7 @@ def _search_settings(options: dict[str, Any]) -> SearchSettings:
     "--data", type=path_type, required=True, help="The folder with the collections' folders."
 )
 @click.option("--out", type=path_type, default="results", show_default=True, help="Where to write.")
-@click.option("--model", default="default", show_default=True, help="The encoder to start from.")
+@click.option("--model", default="minilm", show_default=True, help="The encoder to start from.")
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Trainings per row."
 )

@@ -51,7 +51,7 @@ class Order:
     data: Path
     """The folder with the collections."""
     out: Path
-    model: str = "default"
+    model: str = "minilm"
     seeds: int = 1
     rows: tuple[str, ...] = ()
     """Only these; all of the experiment's if empty."""

