@@ -23,9 +23,9 @@ from pseudoquery.encoding import encode_texts
 from pseudoquery.errors import ModelError
 from pseudoquery.model import (
     chosen_representation,
-    published_model_path,
     fingerprint,
     load_model,
+    published_model_path,
     representation_of,
 )
 from pseudoquery.pooling import Pooling
