@@ -1,7 +1,8 @@
 """Rank a whole corpus for many queries at once, by brute force on the model's device.
 
 This is for training and evaluation, where every query is asked of every document; a search of one
-query goes through `search`, which proves its answers. Scores are in single precision.
+query goes through `search`, which proves its answers. Scores are in single precision, but for
+late interaction while a training in mixed precision mines.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pseudoquery.maxsim import maxsim_scores
 from pseudoquery.representation import Representation
 from pseudoquery.scores import similarity_matrix
 
@@ -32,19 +34,19 @@ def rank_all(
     there = sum(len(own) for *_, own in documents)
     places = torch.empty(asked, min(top, there), dtype=torch.int64)
     scores = torch.empty(asked, min(top, there))
+    mixed = torch.is_autocast_enabled("cuda")
     for values, mask, own in _few_at_once(queries, documents, there):
         found = torch.empty(len(own), there, device=values.device)
         for document_values, document_mask, columns in documents:
-            # A training in mixed precision mines in it, too, but half of the digits can't rank.
             with torch.autocast(values.device.type, enabled=False), _products(values):
-                scored = similarity_matrix(
-                    values,
-                    document_values,
-                    mask,
-                    document_mask,
-                    score=settings.score,
-                    scale=settings.scale,
-                )
+                if settings.score == "max":
+                    scored = settings.scale * maxsim_scores(
+                        values, document_values, mask, document_mask, half=mixed and values.is_cuda
+                    )
+                else:  # one vector's dots in half of the digits can't rank, not even for mining
+                    scored = similarity_matrix(
+                        values, document_values, mask, document_mask, scale=settings.scale
+                    )
             found[:, torch.tensor(columns, device=found.device)] = scored
         best = found.sort(dim=1, descending=True, stable=True)
         rows = torch.tensor(own)

@@ -59,9 +59,8 @@ class Distillation:
 
 def batch_scores(batch: Batch, settings: Representation) -> Tensor:
     """Score all pairs: (queries, documents); a query's other right answers get -infinity."""
-    # The few dots of one query vector are exact; all tokens' are so many that half must do.
-    mixed = batch.queries.shape[1] > 1 and torch.is_autocast_enabled(batch.queries.device.type)
-    with torch.autocast(batch.queries.device.type, enabled=mixed):
+    # Mixed precision is for the encoder: half of the digits are too few for scores.
+    with torch.autocast(batch.queries.device.type, enabled=False):
         scores = score_all(
             (batch.queries, batch.queries_mask), (batch.documents, batch.documents_mask), settings
         )
@@ -133,18 +132,23 @@ MANY = 1 << 30
 class Teacher:
     """A model that scores the documents of a batch, for another one to learn from."""
 
-    def __init__(self, model: MultiVectorEncoder) -> None:
+    def __init__(self, model: MultiVectorEncoder, precision: torch.dtype = torch.float32) -> None:
         self.model = model.eval().requires_grad_(requires_grad=False)
         self.settings = representation_of(model)
+        self.precision = precision
+        """What its encoder computes in; the trainer sees to that only for the model in training."""
 
     def scores(self, features: Sequence[Mapping[str, Any]], texts_at_once: int) -> Tensor:
         """Score every pair, from the features of both: (queries, documents of all processes)."""
-        self.model.to(features[0]["input_ids"].device)
+        device = features[0]["input_ids"].device
+        self.model.to(device)
+        mixed = self.precision != torch.float32
         with torch.inference_mode():
-            queries, documents = (
-                _embed(self.model, own, task, texts_at_once)
-                for own, task in zip(features, TASKS, strict=True)
-            )
+            with torch.autocast(device.type, self.precision if mixed else None, enabled=mixed):
+                queries, documents = (
+                    _embed(self.model, own, task, texts_at_once)
+                    for own, task in zip(features, TASKS, strict=True)
+                )
             documents = gather_padded(*documents)
             found = score_all(queries, documents, self.settings)
         return found.clone()  # can be differentiated past, unlike what inference mode made

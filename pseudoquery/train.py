@@ -171,7 +171,7 @@ def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRank
     )
     teacher = None
     if config.teacher and not config.teacher.endswith(".jsonl"):
-        teacher = Teacher(load_model(config.teacher))
+        teacher = Teacher(load_model(config.teacher), _encoder_type(config))
         if teacher.model.tokenizer.get_vocab() != model.tokenizer.get_vocab():
             raise ModelError(
                 f"the teacher {config.teacher!r} has another vocabulary than the model; "
@@ -306,10 +306,9 @@ class Refresh(TrainerCallback):
             return mine_by_words(self._course.material.lessons, depth)
         if step == 0 and source != "model":
             return read_negatives(Path(source))
-        kind = self._model.device.type
-        with torch.autocast(
-            kind, _autocast_type(self._config), self._config.precision != "float32"
-        ):
+        precision = _encoder_type(self._config)
+        mixed = precision != torch.float32
+        with torch.autocast(self._model.device.type, precision if mixed else None, enabled=mixed):
             return mine(self._model, self._course.material, depth)
 
     def _is_random(self, step: int) -> bool:
@@ -395,8 +394,10 @@ def _descriptions(config: Config, material: Material) -> dict[str, str]:
     }
 
 
-def _autocast_type(config: Config) -> torch.dtype:
-    return torch.float16 if config.precision == "fp16" else torch.bfloat16
+def _encoder_type(config: Config) -> torch.dtype:
+    """Say in which precision the encoder computes."""
+    types = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    return types.get(config.precision, torch.float32)
 
 
 def _checksums(config: Config, material: Material) -> dict[str, str]:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pseudoquery.maxsim import maxsim_matrix
+from pseudoquery.maxsim import DOTS_AT_ONCE, maxsim_matrix, maxsim_scores
 from pseudoquery.scores import similarity_matrix
 
 
@@ -26,8 +26,10 @@ def test_it_is_the_dense_score_and_has_its_gradient(
     there_mask = torch.rand(documents, 6, generator=generator) < 0.7
     expected = similarity_matrix(asked, there, asked_mask, there_mask, score="max")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pseudoquery.maxsim.DOTS_AT_ONCE", at_once)
+        patch.setitem(DOTS_AT_ONCE, "cpu", at_once)
         found = maxsim_matrix(asked, there, asked_mask, there_mask)
+        ranked = maxsim_scores(asked, there, asked_mask, there_mask)
+    torch.testing.assert_close(ranked, found)
     empty = ~there_mask.any(dim=1)
     assert torch.isneginf(found[:, empty]).all()
     torch.testing.assert_close(found[:, ~empty], expected[:, ~empty])
@@ -38,3 +40,13 @@ def test_it_is_the_dense_score_and_has_its_gradient(
         strict=True,
     ):
         torch.testing.assert_close(own, wanted.nan_to_num(0.0))
+
+
+def test_half_of_the_digits_rank_nearly_alike() -> None:
+    generator = torch.Generator().manual_seed(0)
+    asked, there = (torch.randn(9, 5, 40, generator=generator) for _ in range(2))
+    masks = [torch.rand(9, 5, generator=generator) < 0.7 for _ in range(2)]
+    exact = maxsim_scores(asked, there, *masks)
+    torch.testing.assert_close(
+        maxsim_scores(asked, there, *masks, half=True), exact, rtol=0.02, atol=0.2
+    )
