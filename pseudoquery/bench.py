@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-PROBE_BYTES = 256 << 20
-"""More than any cache holds."""
-PROBE_SIZE = 1024
+PROBE_BYTES = {"cpu": 256 << 20, "cuda": 8 << 30}
+"""More than any cache holds, and on a GPU enough to keep it busy for milliseconds."""
+PROBE_SIZE = {"cpu": 1024, "cuda": 8192}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +109,23 @@ def floor(
 @cache
 def bandwidth(device: str) -> float:
     """Measure how many bytes can be read a second."""
-    numbers = torch.ones(PROBE_BYTES // 8, dtype=torch.int64, device=device)
-    return PROBE_BYTES / _fastest(numbers.sum, device)
+    size = PROBE_BYTES[torch.device(device).type]
+    kind = torch.int64 if device == "cpu" else torch.float32
+    numbers = torch.ones(size // kind.itemsize, dtype=kind, device=device)
+    return size / _fastest(numbers.sum, device)
 
 
 @cache
 def rate(kind: str, device: str) -> float:
     """Measure how many multiplications and additions of this kind a matrix product does a second.
 
-    Kinds are float32, bfloat16 and int8.
+    Kinds are float32, float16, bfloat16 and int8.
     """
     dtype = getattr(torch, kind)
-    square = torch.ones(PROBE_SIZE, PROBE_SIZE, device=device).to(dtype)
+    size = PROBE_SIZE[torch.device(device).type]
+    square = torch.ones(size, size, device=device).to(dtype)
     product = torch._int_mm if kind == "int8" else torch.matmul
-    return 2 * PROBE_SIZE**3 / _fastest(lambda: product(square, square.T), device)
+    return 2 * size**3 / _fastest(lambda: product(square, square.T), device)
 
 
 def _fastest(job: Callable[[], Any], device: str, repeats: int = 8) -> float:
@@ -150,6 +153,7 @@ def machine() -> dict[str, Any]:
     }
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()
+        facts["gpu_read_gb_per_s"] = round(bandwidth("cuda") / 1e9, 1)
     return facts
 
 
@@ -163,6 +167,19 @@ def _processor() -> str:
     flags = set(named.get("flags", "").split())
     fast = sorted(flags & {"avx2", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"})
     return f"{named.get('model name', platform.machine())} ({', '.join(fast)})"
+
+
+def replayed(job: Callable[[], Any]) -> Callable[[], None]:
+    """Record what a job asks of a GPU, to repeat it without the host's part.
+
+    So it is behind an encoder, which keeps the GPU busy while the host hands over what comes next.
+    """
+    job()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        job()
+    return graph.replay
 
 
 def synthetic_vectors(documents: int, k: int, dimension: int, seed: int = 0) -> NDArray[np.float32]:

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import QueryError
+from pseudoquery.gpu import runs_kernels
+from pseudoquery.gpu_scan import GpuScan, can_grow, make_gpu_scan
 from pseudoquery.scan import Found, Scan, make_scan, remove_stale
 from pseudoquery.segments import move_durably, write_durably
 from pseudoquery.view import View
@@ -132,6 +134,7 @@ class Structures:
         self._folder = folder / "derived"
         self._steps: dict[str, FirstStep] = {}
         self._scan: Scan | None = None
+        self._gpu_scan: GpuScan | None = None
         self._mutex = threading.Lock()
 
     def get(self, structure: str, view: View) -> FirstStep | Scan:
@@ -139,6 +142,19 @@ class Structures:
         kind = chosen_kind(structure, view)
         with self._mutex:
             return self._scanning(view) if kind == "flat8" else self._stepping(kind, view)
+
+    def on_gpu(self, view: View) -> GpuScan | None:
+        """Return a scan on the GPU, if there is one that can score this view's documents."""
+        if not runs_kernels():
+            return None
+        with self._mutex:
+            known = self._gpu_scan
+            if known and known.covers(view):
+                return known
+            # What is not added to must be gone before all is sent: there may be no room for both.
+            self._gpu_scan = known = known if known and can_grow(known, view) else None
+            self._gpu_scan = make_gpu_scan(view, known)
+            return self._gpu_scan
 
     def _scanning(self, view: View) -> Scan:
         if self._scan is None or not self._scan.covers(view):

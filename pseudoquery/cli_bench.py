@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pseudoquery.cli_options import as_json, model_option, path_type
+from pseudoquery.cli_options import as_json, model_option, path_type, refuse_without_effect
+from pseudoquery.errors import QueryError
 
 if TYPE_CHECKING:
     from pseudoquery.bench import Report
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 _number = click.IntRange(min=1)
 index_option = click.option(
     "--index", "folder", type=path_type, help="Measure on this index, not on synthetic data."
+)
+
+
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where to compute; cuda is a GPU.",
 )
 
 
@@ -38,14 +48,15 @@ def bench() -> None:
 @_option("--dimension", 384, "Numbers in a token's embedding.")
 @_option("--k", 8, "Clusters of each document.")
 @_option("--iterations", 10, "Iterations at most.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for a GPU.")
+@device_option
 @_option("--repeats", 7, "How often each is timed.")
 @as_json
-def kmeans(as_json: bool, **settings: Any) -> None:
-    """Cluster token embeddings."""
+def kmeans(device: str, as_json: bool, **settings: Any) -> None:
+    """Cluster token embeddings; on a GPU, beside the forward of encoders."""
     from pseudoquery.bench_kmeans import bench_kmeans
 
-    _print(bench_kmeans(**settings), as_json)
+    _check(device)
+    _print(bench_kmeans(device=device, **settings), as_json)
 
 
 @bench.command()
@@ -78,14 +89,33 @@ def encode(model: str, as_json: bool, **settings: Any) -> None:
     show_default=True,
     help="First steps to compare the scan in 8 bits with; may be given several times.",
 )
+@click.option(
+    "--vector-type",
+    type=click.Choice(["float16", "bfloat16", "float32", "int8"]),
+    default="float16",
+    show_default=True,
+    help="What vectors are kept in on a GPU.",
+)
 @index_option
+@device_option
 @_option("--repeats", 21, "How often each is timed.")
 @as_json
-def search(as_json: bool, **settings: Any) -> None:
-    """Search, proven exact and in two steps, beside Faiss on the same vectors."""
-    from pseudoquery.bench_search import bench_search
+def search(device: str, vector_type: str, as_json: bool, **settings: Any) -> None:
+    """Search, proven exact and in two steps, beside Faiss on the same vectors; or on a GPU all
+    documents, beside reading their vectors and one product with them.
+    """
+    _check(device)
+    if device == "cpu":
+        from pseudoquery.bench_search import bench_search
 
-    _print(bench_search(**settings), as_json)
+        refuse_without_effect(["vector_type"], "without --device cuda")
+        _print(bench_search(**settings), as_json)
+        return
+    from pseudoquery.bench_gpu_search import bench_gpu_search
+
+    refuse_without_effect(["structures", "folder"], "with --device cuda")
+    del settings["structures"], settings["folder"]
+    _print(bench_gpu_search(vector_type=vector_type, **settings), as_json)
 
 
 @bench.command()
@@ -108,6 +138,16 @@ def build(as_json: bool, **settings: Any) -> None:
     from pseudoquery.bench_build import bench_build
 
     _print(bench_build(**settings), as_json)
+
+
+def _check(device: str) -> None:
+    from pseudoquery.gpu import ASKED, runs_kernels
+
+    if device == "cuda" and not runs_kernels(device):
+        raise QueryError(
+            f"there is no NVIDIA GPU with Triton here, or {ASKED}=1 is not set; "
+            "leave --device away to use the CPU."
+        )
 
 
 def _print(report: Report, as_json: bool) -> None:

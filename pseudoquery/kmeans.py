@@ -3,6 +3,7 @@
 A batch is one padded tensor and one weight per token; a weight of zero is padding. There is no loop
 over documents or clusters, and the iterations never wait for the device. Every step is a function
 of one document's own rows, so a document's result does not depend on its neighbours in the batch.
+On a GPU, a kernel of our own does the same, one pass over the tokens an iteration (`gpu_kmeans`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pseudoquery.gpu import runs_kernels
 from pseudoquery.representation import SEEDINGS, Seeding
 
 
@@ -41,6 +43,14 @@ def kmeans(
     stop for a document when its assignments no longer change: it has then reached a fixed point.
     A document with fewer distinct tokens than k gets fewer clusters.
     """
+    if runs_kernels(tokens.device):
+        from pseudoquery import gpu_kmeans
+
+        if gpu_kmeans.fits(tokens, k):
+            at_intervals = seeding == "equal-interval"
+            ranks = None if at_intervals else seed_ranks(weights > 0, k, seeding, seed)
+            found = Clusters(*gpu_kmeans.cluster(tokens.detach(), weights, k, ranks, iterations))
+            return _clusters(tokens, weights, found[2], k) if tokens.requires_grad else found
     weights = weights.to(torch.float32)
     points = tokens.detach().to(torch.float32)
     with torch.no_grad():
@@ -57,9 +67,13 @@ def kmeans(
                 centroids, counts = _means(points, weights, assignments, k)
                 assignments = _assign(points, centroids, counts > 0)
         assignments = _merge_duplicates(points, weights, assignments, k)
+    return _clusters(tokens, weights, assignments.masked_fill(weights == 0, -1), k)
+
+
+def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:
+    """Take the means of assigned tokens, through which the gradient flows."""
     centroids, counts = _means(tokens.to(torch.float32), weights, assignments, k)
-    labels = assignments.masked_fill(weights == 0, -1)
-    return Clusters(centroids.to(tokens.dtype), counts, labels)
+    return Clusters(centroids.to(tokens.dtype), counts, assignments)
 
 
 def _until_fixed(
@@ -84,7 +98,12 @@ def _until_fixed(
 
 
 def seed_positions(real: Tensor, k: int, seeding: Seeding, seed: int = 0) -> Tensor:
-    """Choose k token positions per document, (documents, k), among the real ones in the mask.
+    """Choose k token positions per document, (documents, k), among the real ones in the mask."""
+    return positions_of_ranks(real, seed_ranks(real, k, seeding, seed))
+
+
+def seed_ranks(real: Tensor, k: int, seeding: Seeding, seed: int = 0) -> Tensor:
+    """Choose k of each document's real tokens, by their rank among these: (documents, k).
 
     "equal-interval" cuts the n tokens at i*n/k; "released" is the variant of the authors' code,
     i*(n//k) with position 0 replaced by 1; "random" draws distinct tokens.
@@ -92,14 +111,12 @@ def seed_positions(real: Tensor, k: int, seeding: Seeding, seed: int = 0) -> Ten
     lengths = real.sum(dim=1, keepdim=True)
     steps = torch.arange(k, device=real.device).unsqueeze(0)
     if seeding == "equal-interval":
-        ranks = steps * lengths // k
-    elif seeding == "released":
-        ranks = (steps * (lengths // k)).clamp(min=1)
-    elif seeding == "random":
-        ranks = random_ranks(lengths, real.shape[1], k, seed)
-    else:
-        raise ValueError(f"seeding is {seeding!r}; choose one of {', '.join(SEEDINGS)}")
-    return positions_of_ranks(real, ranks)
+        return steps * lengths // k
+    if seeding == "released":
+        return (steps * (lengths // k)).clamp(min=1)
+    if seeding == "random":
+        return random_ranks(lengths, real.shape[1], k, seed)
+    raise ValueError(f"seeding is {seeding!r}; choose one of {', '.join(SEEDINGS)}")
 
 
 def positions_of_ranks(real: Tensor, ranks: Tensor) -> Tensor:

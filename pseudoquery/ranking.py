@@ -27,7 +27,7 @@ class SearchSettings:
     """How a search is carried out; the defaults suit most users."""
 
     structure: str = "auto"
-    """The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8, or chosen by size."""
+    """The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8; or auto: a GPU, or chosen by size."""
     recall: int = 200
     """How many documents the first step recalls, at least (R of the paper)."""
     recall_vectors: int | None = None
@@ -120,9 +120,13 @@ def by_vectors(
     kind = chosen_kind(settings.structure, view)
     if asked.exact and kind != "flat" and settings.recall_vectors is None:
         kind = "flat8"  # a scan proves in one pass what no approximate structure can
+    scanned = None
+    if settings.structure == "auto" and settings.recall_vectors is None:
+        # A GPU scores all documents, of queries that are one vector, in no time.
+        scanned = structures.on_gpu(view) if all(len(own) == 1 for own in vectors) else None
     rankings = search(
         view,
-        structures.get(kind, view),
+        scanned or structures.get(kind, view),
         vectors,
         representation,
         top or asked.top,

@@ -8,7 +8,8 @@ reaches the n-th best score found so far, which is always enough.
 
 A scan in 8 bits needs no second pass. It knows every dot but for a small error e, so a document's
 score lies within `sensitivity` times e of an estimate, and only documents whose estimates are that
-close to the n-th best have to be scored: always proven, and few.
+close to the n-th best have to be scored: always proven, and few. So does a scan on a GPU, whose
+estimates lack nothing but digits.
 
 Exact scores are computed in double precision, row by row, so that a document's score does not
 depend on the other candidates; ties go to the document that was added first.
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.candidates import FirstStep
 from pseudoquery.codes import halve
+from pseudoquery.gpu_scan import GpuScan
 from pseudoquery.representation import Representation
 from pseudoquery.scan import Found, Scan
 from pseudoquery.scores import attention, document_score, sensitivity
@@ -38,6 +40,8 @@ BLOCK_VECTORS = 16_384
 """Vectors scanned or scored exactly at once."""
 BLOCK_ESTIMATES = 1 << 24
 """Estimates of a scan held at once, one for each query vector and document."""
+GPU_QUERIES = 256
+"""Queries asked of a GPU at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class Depth:
 
 def search(
     view: View,
-    step: FirstStep | Scan,
+    step: FirstStep | Scan | GpuScan,
     queries: Queries,
     settings: Representation,
     top: int,
@@ -74,6 +78,8 @@ def search(
     """Rank the allowed documents (a mask over the view's; by default the live ones) by score."""
     allowed = view.live if allowed is None else allowed & view.live
     depth = depth or Depth()
+    if isinstance(step, GpuScan):
+        return _proven_on_gpu(view, step, queries, settings, top, allowed)
     if isinstance(step, Scan) and depth.vectors is None:
         return _proven(view, step, queries, settings, top, allowed)
     rankings = _two_steps(view, step, queries, settings, top, depth, allowed)
@@ -158,6 +164,59 @@ def _proven(
             ranked = _rank(view, query, contenders, settings, top)
             rankings.append(Ranking(*ranked, certified=True, candidates=len(contenders)))
     return rankings
+
+
+def _proven_on_gpu(
+    view: View,
+    scan: GpuScan,
+    queries: Queries,
+    settings: Representation,
+    top: int,
+    allowed: NDArray[np.bool_],
+) -> list[Ranking]:
+    """Do the same with the best of a GPU's estimates; if they all are close, ask for more."""
+    allowed = allowed if scan.filled is None else allowed & scan.filled
+    available = int(allowed.sum())
+    bits = None if available == len(allowed) else allowed
+    rankings: dict[int, Ranking] = {}
+    for start in range(0, len(queries), GPU_QUERIES):
+        pending = list(range(start, min(start + GPU_QUERIES, len(queries))))
+        number = min(available, 2 * top + 64)
+        while pending:
+            asked = np.concatenate([queries[row] for row in pending])
+            documents, estimates = scan.best(asked, settings, number, bits)
+            short = []
+            for row, own, scores in zip(pending, documents, estimates, strict=True):
+                if not np.isfinite(scores).all():
+                    # A sum that overflows says nothing: in double precision, none does.
+                    unknown = [queries[row]], settings, top, allowed, [-np.inf]
+                    rankings[row] = _compared_with_all(view, *unknown)[0]
+                    continue
+                room = _room_on_gpu(view, scan, queries[row], settings)
+                bar = scores[top - 1] - 2 * room if number > top else -np.inf
+                if number < available and scores[-1] >= bar:
+                    short.append(row)
+                    continue
+                contenders = np.sort(own[scores >= bar])
+                ranked = _rank(view, queries[row], contenders, settings, top)
+                rankings[row] = Ranking(*ranked, certified=True, candidates=len(contenders))
+            pending, number = short, min(available, 4 * number)
+    return [rankings[row] for row in range(len(queries))]
+
+
+def _room_on_gpu(
+    view: View, scan: GpuScan, query: NDArray[np.float32], settings: Representation
+) -> float:
+    """Bound how far a GPU's estimate of a score can be off."""
+    length = float(np.linalg.norm(query.astype(np.float64)))
+    # A query counts with 22 bits of each number, or of the largest; or to a tiny step.
+    largest = float(np.abs(query).max(initial=0.0))
+    units = 2.0**-21 + (2 * scan.widest + 16) * float(np.finfo(np.float32).eps)
+    lost = units * length + query.shape[1] * (2.0**-22 * largest + 2.0**-36)
+    k = max(scan.widest, 1) if settings.score == "softmax" else 1
+    return float(
+        sensitivity(k) * (rounding(view, query, settings) + settings.scale * lost * view.norm)
+    )
 
 
 def _query_blocks(queries: Queries, documents: int) -> list[list[NDArray[np.float32]]]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from command import Run
 
+from pseudoquery import gpu
 from pseudoquery.bench import (
     Check,
     Measured,
@@ -26,8 +27,10 @@ from pseudoquery.bench import (
 )
 from pseudoquery.bench_build import watched, write_speed
 from pseudoquery.bench_encode import operations, synthetic_texts
-from pseudoquery.bench_kmeans import synthetic_tokens
+from pseudoquery.bench_kmeans import ENCODERS, encoder, hard_tokens, synthetic_tokens
+from pseudoquery.bench_kmeans import operations as bert_operations
 from pseudoquery.encoding import split
+from pseudoquery.kmeans import kmeans
 from pseudoquery.model import load_model
 
 
@@ -192,3 +195,28 @@ def test_a_report_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_disk_has_a_speed(tmp_path: Path) -> None:
     assert write_speed(tmp_path) > 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_without_clusters_move_for_long() -> None:
+    tokens, weights = hard_tokens(8, 512, 16), torch.ones(8, 512)
+    runs = [kmeans(tokens, weights, 8, iterations=n).assignments for n in (9, 10)]
+    assert (runs[0] != runs[1]).any(dim=1).sum() > 4
+
+
+def test_operations_of_a_shape() -> None:
+    """A forward of BERT's shape has two for each weight of its layers, and those of attention."""
+    layers = 12 * (4 * 768**2 + 2 * 768 * 3072)
+    assert bert_operations(0, **ENCODERS["BERT-base"]) == 2 * layers
+    assert bert_operations(512, **ENCODERS["BERT-base"]) == 2 * (layers + 12 * 2 * 512 * 768)
+    states = encoder("MiniLM-L6", 2, 3, "cpu")().last_hidden_state
+    assert states.shape == (2, 3, ENCODERS["MiniLM-L6"]["hidden_size"])
+
+
+def test_without_a_gpu_it_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "runs_kernels", lambda _: False)
+    for name in ("kmeans", "search"):
+        refused = run("bench", name, "--device", "cuda")
+        assert refused.code == 2
+        assert "there is no NVIDIA GPU" in refused.err
+    refused = run("bench", "search", "--vector-type", "int8")
+    assert "--vector-type has no effect without --device cuda" in refused.err

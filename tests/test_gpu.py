@@ -1,4 +1,7 @@
-"""A GPU makes the vectors that a CPU makes, whatever the lengths of the texts in a batch."""
+"""A GPU makes the vectors that a CPU makes, whatever the lengths of the texts in a batch.
+
+The kernels are tested by test_gpu_kmeans.py, test_gpu_search.py and test_gpu_scan.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import pytest
 import torch
 from conftest import WORDS
 
+from pseudoquery import kmeans as reference
 from pseudoquery.encoding import encode_texts
+from pseudoquery.gpu import ASKED, runs_kernels
+from pseudoquery.kmeans import kmeans
 from pseudoquery.model import load_model
 from pseudoquery.representation import preset
 from pseudoquery.windowed import encode_windowed, tokenise
@@ -31,3 +37,27 @@ def test_vectors_of_any_length(name: str) -> None:
         for row, place in enumerate(places):
             vectors = values[row][mask[row]].cpu().numpy()
             np.testing.assert_allclose(vectors, expected[place].vectors, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_is_chosen_and_has_the_references_gradient(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv(ASKED, "1")
+    runs_kernels.cache_clear()
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(6, 100, 384, generator=generator).to("cuda", dtype)
+    weights = (torch.rand(6, 100, generator=generator) > 0.2).float().cuda()
+    found = []
+    for kernels in (True, False):
+        with monkeypatch.context() as patch:
+            if not kernels:
+                patch.setattr(reference, "runs_kernels", lambda _: False)
+            own = tokens.clone().requires_grad_()
+            clusters = kmeans(own, weights, 8, iterations=10)
+            clusters.centroids.float().square().sum().backward()  # type: ignore[no-untyped-call]
+            assert own.grad is not None
+            found.append((clusters.assignments, own.grad.float()))
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1], found[1][1])

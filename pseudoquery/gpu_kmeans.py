@@ -1,0 +1,322 @@
+"""K-means on a GPU: one Triton kernel clusters each document from its seeds to its fixed point.
+
+One program has one document. It keeps the k sums in registers, so that every token is read once an
+iteration, for its label and its cluster's sum alike, and stops when no label is new. The padding
+behind a document's last token is never read, the host never waits, and nothing is added atomically:
+the same input gives the same bits. `pseudoquery.kmeans` is the reference, and takes over where k
+times the dimension is too large for this.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+REGISTERS = {2: 1 << 15, 4: 12 << 10}
+"""By the bytes of a token's number: the most columns * dimension whose sums one program can hold in
+registers. In single precision the rest needs more of them, too."""
+LOW = tl.constexpr(2048.0)
+"""A centroid is two half-precision numbers, high + low / LOW: 22 bits of it (16 in bfloat16)."""
+BLOCK = tl.constexpr(256)
+"""Tokens looked at together where only their weights or labels are read."""
+
+
+class Plan(NamedTuple):
+    """How one program goes through a document; a matter of speed alone."""
+
+    tokens: int
+    """Tokens compared at once."""
+    chunk: int
+    """Dimensions multiplied at once."""
+    warps: int
+    stages: int
+
+
+def fits(tokens: Tensor, k: int) -> bool:
+    """Say whether the kernel can cluster such tokens into k clusters on their device."""
+    size, dimension = tokens.element_size(), tokens.shape[-1]
+    facts = torch.cuda.get_device_properties(tokens.device)
+    # Two blocks of tokens and the centroids lie in shared memory, and little else.
+    needed = (2 * plan(tokens, k).tokens + _columns(k)) * dimension * size + (8 << 10)
+    return (
+        tokens.dtype in (torch.float16, torch.bfloat16, torch.float32)
+        and _columns(k) * dimension <= REGISTERS[size]
+        and needed <= getattr(facts, "shared_memory_per_block_optin", 0)
+    )
+
+
+def plan(tokens: Tensor, k: int) -> Plan:
+    """Choose what fits; where there was a choice, an earlier form of the kernel was timed."""
+    size, dimension, columns = tokens.element_size(), tokens.shape[-1], _columns(k)
+    # Larger chunks are fewer instructions, and cost registers.
+    chunk = next((c for c in (256, 128) if dimension % c == 0 and columns == 16), 64)
+    if size == 4:
+        return Plan(16, 64, 8, 3)
+    if columns * dimension <= 12 << 10:
+        return Plan(32, chunk, 4, 2)  # little shared memory: two programs a multiprocessor
+    return Plan(32 if dimension <= 1024 else 16, chunk, 8, 3)
+
+
+def cluster(
+    tokens: Tensor, weights: Tensor, k: int, ranks: Tensor | None = None, iterations: int = 20
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cluster tokens (documents, tokens, dim): centroids, counts and assignments as in `Clusters`.
+
+    Weights (documents, tokens) are floats, or faster bools; a zero is padding. Without ranks
+    (documents, k), "the r-th token whose weight is above zero", seeds are at equal intervals.
+    """
+    documents, width, dimension = tokens.shape
+    device, columns = tokens.device, _columns(k)
+    centroids = torch.empty(documents, k, dimension, device=device)
+    counts = torch.empty(documents, k, device=device)
+    assignments = torch.empty(documents, width, dtype=torch.int64, device=device)
+    if not documents or not width:
+        return centroids.zero_().to(tokens.dtype), counts.zero_(), assignments
+    # Each pass reads one of these and writes the other: several threads read a label, one writes.
+    labels = torch.empty(2, documents, width, dtype=torch.int32, device=device)
+    chosen = plan(tokens, k)
+    if weights.dtype != torch.bool:
+        weights = weights.float()
+    _cluster[(documents,)](
+        tokens.contiguous(),
+        weights.contiguous(),
+        # Triton wants a pointer where none is read.
+        counts if ranks is None else ranks.to(torch.int64).contiguous(),
+        centroids,
+        counts,
+        assignments,
+        labels,
+        documents * width,
+        width,
+        iterations,
+        k,
+        DIM=dimension,
+        COLUMNS=columns,
+        CHUNK=chosen.chunk,
+        CHUNKS=triton.cdiv(dimension, chosen.chunk),
+        TOKENS=chosen.tokens,
+        WEIGHTED=weights.dtype != torch.bool,
+        GIVEN=ranks is not None,
+        PRECISION="tf32x3" if tokens.dtype == torch.float32 else "ieee",
+        num_warps=chosen.warps,
+        num_stages=chosen.stages,
+    )
+    return centroids.to(tokens.dtype), counts, assignments
+
+
+def _columns(k: int) -> int:
+    """Count two columns for each cluster, for the halves of its centroid; a power of two."""
+    # A tensor core multiplies by no fewer than 16 columns anyway: for k = 8 the halves are free.
+    return 2 * max(8, int(triton.next_power_of_2(k)))
+
+
+@triton.jit
+def _seeds(weights, ranks, length, count, k, COLUMNS: tl.constexpr, GIVEN: tl.constexpr):
+    """Turn ranks among the tokens that count, given or at equal intervals, into places."""
+    cluster = tl.arange(0, COLUMNS) % (COLUMNS // 2)
+    if GIVEN:
+        rank = tl.load(ranks + cluster, mask=cluster < k, other=0).to(tl.int32)
+    else:
+        rank = cluster * count // k
+    rank = tl.minimum(rank, count - 1)
+    # A document in which nothing counts takes its first row: its clusters get no tokens.
+    seed = tl.zeros((COLUMNS,), tl.int32)
+    seen = 0
+    for first in range(0, length, BLOCK):
+        rows = first + tl.arange(0, BLOCK)
+        real = tl.load(weights + rows, mask=rows < length, other=0).to(tl.float32) > 0
+        running = seen + tl.cumsum(real.to(tl.int32), axis=0)
+        hit = (running[:, None] == rank[None, :] + 1) & real[:, None]
+        seed += tl.sum(tl.where(hit, rows[:, None], 0), axis=0)
+        seen += tl.sum(real.to(tl.int32), axis=0)
+    return seed
+
+
+@triton.jit
+def _first_equal(means, living, k, DIM: tl.constexpr, K: tl.constexpr):
+    """Point each of k means to the first one equal to it, of those whose `living` is above 0."""
+    cluster = tl.arange(0, K)
+    found = cluster
+    # Backwards, so that the first equal one is written last.
+    for back in range(k):
+        other = k - 1 - back
+        differing = tl.zeros((K,), tl.int32)
+        for start in range(0, DIM, 64):
+            dims = start + tl.arange(0, 64)
+            real = (cluster < k)[:, None] & (dims < DIM)[None, :]
+            each = tl.load(means + cluster[:, None] * DIM + dims[None, :], mask=real, other=0.0)
+            one = tl.load(means + other * DIM + dims, mask=dims < DIM, other=0.0)
+            differing += tl.sum((each != one[None, :]).to(tl.int32), axis=1)
+        both = tl.minimum(living, tl.sum(tl.where(cluster == other, living, 0.0), axis=0))
+        found = tl.where((differing == 0) & (cluster > other) & (both > 0), other, found)
+    return found
+
+
+@triton.jit
+def _halves(centroids, DTYPE: tl.constexpr, COLUMNS: tl.constexpr):
+    """(dims, COLUMNS), each cluster twice -> its high half, then what that leaves, times LOW."""
+    high = centroids.to(DTYPE)
+    low = ((centroids - high.to(tl.float32)) * LOW).to(DTYPE)
+    return tl.where(tl.arange(0, COLUMNS)[None, :] < COLUMNS // 2, high, low)
+
+
+@triton.jit
+def _nearest(dots, squares, alive, COLUMNS: tl.constexpr):
+    """Dots with both halves (COLUMNS, tokens) -> the first of the nearest living clusters."""
+    column = tl.arange(0, COLUMNS)
+    dots = dots * tl.where(column < COLUMNS // 2, 1.0, 1.0 / LOW)[:, None]
+    dots = tl.sum(tl.reshape(dots, (2, COLUMNS // 2, dots.shape[1])), axis=0)
+    # |x - c|^2 without |x|^2, which is the same for every cluster.
+    distances = tl.where(alive[:, None], squares[:, None] - 2.0 * dots, float("inf"))
+    return tl.argmin(distances, axis=0, tie_break_left=True)
+
+
+@triton.jit
+def _add_members(sums, rows, member, WEIGHTED: tl.constexpr, PRECISION: tl.constexpr):
+    """Add tokens (tokens, dims), weighted by member (tokens, COLUMNS), to sums (dims, COLUMNS)."""
+    high = member.to(rows.dtype)
+    sums = tl.dot(tl.trans(rows), high, sums, input_precision=PRECISION)
+    if WEIGHTED and rows.dtype != tl.float32:
+        # A weight of any size needs two halves; 0 and 1 are exact in one.
+        low = ((member - high.to(tl.float32)) * LOW).to(rows.dtype)
+        sums += tl.dot(tl.trans(rows), low, input_precision=PRECISION) * (1.0 / LOW)
+    return sums
+
+
+# A batch of another width or size needs no kernel of its own.
+@triton.jit(do_not_specialize=["total", "width", "iterations"])
+def _cluster(
+    tokens, weights, ranks, centroids, counts, assignments, labels, total, width, iterations, k,
+    DIM: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    TOKENS: tl.constexpr, WEIGHTED: tl.constexpr, GIVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Cluster one document."""
+    K: tl.constexpr = COLUMNS // 2
+    DTYPE: tl.constexpr = tokens.dtype.element_ty
+    document = tl.program_id(0).to(tl.int64)
+    # Within a document, 32-bit offsets do, and leave registers to the sums.
+    tokens += document * width * DIM
+    weights += document * width
+    assignments += document * width
+    labels += document * width
+    ranks += document * k
+    centroids += document * k * DIM
+    counts += document * k
+    length = 0
+    real_tokens = 0
+    for first in range(0, width, BLOCK):
+        rows = first + tl.arange(0, BLOCK)
+        real = tl.load(weights + rows, mask=rows < width, other=0).to(tl.float32) > 0
+        real_tokens += tl.sum(real.to(tl.int32), axis=0)
+        length = tl.maximum(length, tl.max(tl.where(real, rows + 1, 0), axis=0))
+    blocks = tl.cdiv(length, TOKENS)
+
+    # Every cluster has two columns, one for each half of its centroid.
+    cluster = tl.arange(0, COLUMNS) % K
+    once = tl.arange(0, COLUMNS) < tl.minimum(k, K)
+    inner = tl.arange(0, CHUNK)
+    single = tl.arange(0, K)
+    seeds = _seeds(weights, ranks, length, real_tokens, k, COLUMNS, GIVEN)
+    means = ()
+    for c in tl.static_range(CHUNKS):
+        dims = c * CHUNK + inner
+        real = (cluster[None, :] < k) & (dims[:, None] < DIM)
+        own = tl.load(tokens + seeds[None, :] * DIM + dims[:, None], mask=real, other=0.0)
+        means = means + (own.to(tl.float32),)
+        places = cluster[None, :] * DIM + dims[:, None]
+        tl.store(centroids + places, means[c], mask=once[None, :] & (dims[:, None] < DIM))
+    tl.debug_barrier()  # What some threads wrote, others now read.
+    # A seed that equals an earlier one is dead from the start, as an empty cluster is.
+    anyone = tl.full((K,), 1.0, tl.float32)
+    alive = (_first_equal(centroids, anyone, k, DIM, K) == single) & (single < k)
+    living = alive.to(tl.float32)
+
+    step = 0
+    changed = 1
+    while (changed > 0) & (step <= iterations):
+        halves = ()
+        sums = ()
+        squares = tl.zeros((COLUMNS,), tl.float32)
+        for c in tl.static_range(CHUNKS):
+            halves = halves + (_halves(means[c], DTYPE, COLUMNS),)
+            squares += tl.sum(means[c] * means[c], axis=0)
+            sums = sums + (tl.zeros((CHUNK, COLUMNS), tl.float32),)
+        # Both columns of a cluster have the same square.
+        squares = tl.sum(tl.reshape(squares, (2, K)), axis=0) * 0.5
+        filled = tl.zeros((COLUMNS,), tl.float32)
+        changed = 0
+        for b in range(blocks):
+            # To and fro, so that what was read last, and may still be in the cache, comes first.
+            block = tl.where(step % 2 == 0, b, blocks - 1 - b)
+            rows = block * TOKENS + tl.arange(0, TOKENS)
+            weight = tl.load(weights + rows, mask=rows < length, other=0).to(tl.float32)
+            dots = tl.zeros((COLUMNS, TOKENS), tl.float32)
+            kept = ()
+            for c in tl.static_range(CHUNKS):
+                dims = c * CHUNK + inner
+                x = tl.load(
+                    tokens + rows[:, None] * DIM + dims[None, :],
+                    mask=(rows < length)[:, None] & (dims < DIM)[None, :],
+                    other=0.0,
+                )
+                # Clusters by tokens, so that every warp has tokens of its own.
+                dots = tl.dot(tl.trans(halves[c]), tl.trans(x), dots, input_precision=PRECISION)
+                kept = kept + (x,)
+            label = _nearest(dots, squares, living > 0, COLUMNS)
+            label = tl.where(weight > 0, label, -1)
+            known = tl.where(step > 0, length, 0)  # at first there are no labels
+            before = tl.load(labels + step % 2 * total + rows, mask=rows < known, other=-1)
+            changed += tl.sum((label != before).to(tl.int32))
+            tl.store(labels + (step + 1) % 2 * total + rows, label, mask=rows < length)
+            member = tl.where(label[:, None] == cluster[None, :], weight[:, None], 0.0)
+            filled += tl.sum(member, axis=0)
+            grown = ()
+            for c in tl.static_range(CHUNKS):
+                grown = grown + (_add_members(sums[c], kept[c], member, WEIGHTED, PRECISION),)
+            sums = grown
+        means = ()
+        for c in tl.static_range(CHUNKS):
+            means = means + (sums[c] / tl.where(filled > 0, filled, 1.0),)
+        living = tl.sum(tl.reshape(filled, (2, K)), axis=0) * 0.5
+        # The next pass reads the labels that this one wrote, perhaps in other threads.
+        tl.debug_barrier()
+        step += 1
+
+    for c in tl.static_range(CHUNKS):
+        dims = c * CHUNK + inner
+        places = cluster[None, :] * DIM + dims[:, None]
+        tl.store(centroids + places, means[c], mask=once[None, :] & (dims[:, None] < DIM))
+    tl.debug_barrier()
+    _join(
+        centroids, counts, assignments, labels + step % 2 * total, living, length, width, k, DIM, K
+    )
+
+
+@triton.jit
+def _join(
+    centroids, counts, assignments, labels, living, length, width, k,
+    DIM: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """Join clusters whose means are equal: their joint mean is the same mean."""
+    cluster = tl.arange(0, K)
+    # An empty cluster's row of zeros must not swallow a mean that happens to be zero.
+    found = _first_equal(centroids, living, k, DIM, K)
+    joined = tl.where(found[None, :] == cluster[:, None], living[None, :], 0.0)
+    tl.store(counts + cluster, tl.sum(joined, axis=1), mask=cluster < k)
+    gone = ((found != cluster) | (living == 0.0)) & (cluster < k)
+    for start in range(0, DIM, 64):
+        dims = start + tl.arange(0, 64)
+        places = cluster[:, None] * DIM + dims[None, :]
+        nothing = tl.zeros((K, 64), tl.float32)
+        tl.store(centroids + places, nothing, mask=gone[:, None] & (dims < DIM)[None, :])
+    for first in range(0, width, BLOCK):
+        rows = first + tl.arange(0, BLOCK)
+        label = tl.load(labels + rows, mask=rows < length, other=-1)
+        match = label[:, None] == cluster[None, :]
+        moved = tl.sum(tl.where(match, found[None, :], 0), axis=1)
+        moved = tl.where(label >= 0, moved, -1)
+        tl.store(assignments + rows, moved.to(tl.int64), mask=rows < width)

@@ -1,0 +1,178 @@
+"""The GPU's K-means against the reference, on a GPU or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from triton_device import DEVICE, INTERPRETED  # skips all of this where kernels can't run
+
+import triton  # isort: skip
+import triton.language as tl
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pseudoquery import gpu_kmeans
+from pseudoquery import kmeans as reference
+from pseudoquery.kmeans import Clusters, kmeans, seed_ranks
+from pseudoquery.representation import Seeding
+
+# The interpreter multiplies bfloat16 numbers as if they were integers.
+DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * (DEVICE == "cuda")
+few = settings(max_examples=6 if INTERPRETED else 50, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(autouse=True)
+def _the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "runs_kernels", lambda *_: False)
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).float()
+
+
+def integers(seed: int, highest: int, *shape: int) -> Tensor:
+    numbers = np.random.default_rng(seed).integers(-highest, highest + 1, size=shape)
+    return torch.from_numpy(numbers).float()
+
+
+def real_tokens(lengths: list[int]) -> Tensor:
+    """Weights of 1 for so many tokens of each document, and 0 behind them."""
+    return (torch.arange(max(*lengths, 1)) < torch.tensor(lengths)[:, None]).float()
+
+
+def cluster(tokens: Tensor, weights: Tensor, k: int, ranks: Tensor | None, steps: int) -> Clusters:
+    there = None if ranks is None else ranks.to(DEVICE)
+    found = gpu_kmeans.cluster(tokens.to(DEVICE), weights.to(DEVICE), k, there, steps)
+    return Clusters(*(one.cpu() for one in found))
+
+
+def check(found: Clusters, expected: Clusters) -> None:
+    assert found.assignments.tolist() == expected.assignments.tolist()
+    torch.testing.assert_close(found.counts, expected.counts)
+    assert found.centroids.dtype == expected.centroids.dtype
+    # One rounding of the mean at the end, to the type of the tokens.
+    near = max(1e-5, 1.5 * torch.finfo(found.centroids.dtype).eps)
+    torch.testing.assert_close(
+        found.centroids.float(), expected.centroids.float(), atol=near, rtol=near
+    )
+
+
+def nearest_tie(tokens: Tensor, weights: Tensor, k: int, ranks: Tensor, steps: int) -> float:
+    """How near any token comes to a tie that is none, or two means to being equal, on the way."""
+    nearest = np.inf
+    for own, mass, seed in zip(tokens, weights, ranks, strict=True):
+        points, mass = own[mass > 0].double(), mass[mass > 0].double()
+        if not len(points):
+            continue
+        means = points[seed.clamp(max=len(points) - 1)].unique(dim=0)
+        for _ in range(steps + 1):
+            distances = torch.cdist(points, means, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+            if len(means) > 1:
+                two = distances.topk(2, largest=False).values
+                nearest = min(nearest, float((two[:, 1] - two[:, 0]).min()))
+            labels = distances.argmin(dim=1)
+            member = torch.nn.functional.one_hot(labels, len(means)).double() * mass[:, None]
+            there = member.sum(dim=0) > 0
+            means = (member.mT @ points)[there] / member.sum(dim=0)[there, None]
+            if len(means) > 1:
+                nearest = min(nearest, float(torch.pdist(means).min()))
+    return nearest
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_seeds_ties_and_duplicates_are_the_references(dtype: torch.dtype) -> None:
+    """Small integers are exact, so that every tie is one: the first assignment must be equal."""
+
+    @few
+    @given(
+        seed=seeds,
+        lengths=st.lists(st.integers(0, 40), min_size=1, max_size=3).filter(any),
+        k=st.integers(1, 12),
+        highest=st.integers(0, 3),
+    )
+    def run(seed: int, lengths: list[int], k: int, highest: int) -> None:
+        weights = real_tokens(lengths)
+        tokens = integers(seed, highest, *weights.shape, 4).to(dtype)
+        weights *= integers(seed, 2, *weights.shape).abs()
+        check(cluster(tokens, weights, k, None, 0), kmeans(tokens, weights, k, iterations=0))
+
+    run()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("seeding", ["equal-interval", "released", "random"])
+def test_agrees_with_the_reference(dtype: torch.dtype, seeding: Seeding) -> None:
+    @few
+    @given(
+        seed=seeds,
+        lengths=st.lists(st.integers(0, 50), min_size=1, max_size=2).filter(any),
+        dimension=st.sampled_from([8, 64, 100]),
+        k=st.sampled_from([1, 5, 8, 9]),
+        steps=st.sampled_from([1, 3, 20]),
+        weighted=st.booleans(),
+    )
+    def run(
+        seed: int, lengths: list[int], dimension: int, k: int, steps: int, weighted: bool
+    ) -> None:
+        weights = real_tokens(lengths)
+        tokens = normal(seed, *weights.shape, dimension).to(dtype)
+        weights *= normal(seed + 1, *weights.shape) > -1  # some in the middle are padding, too
+        if weighted:
+            weights *= normal(seed + 2, *weights.shape).abs() + 0.1
+        ranks = seed_ranks(weights > 0, k, seeding)
+        assume(nearest_tie(tokens, weights, k, ranks, steps) > 1e-4)
+        expected = kmeans(tokens, weights, k, seeding=seeding, iterations=steps)
+        given_ranks = None if seeding == "equal-interval" else ranks
+        own = weights if weighted else weights > 0
+        check(cluster(tokens, own, k, given_ranks, steps), expected)
+
+    run()
+
+
+def test_a_mean_of_zero_is_not_an_empty_cluster() -> None:
+    tokens = torch.tensor([[[0.0, 0], [0, 0], [5, 5], [5, 5], [-5, -5], [-5, -5]]])
+    weights = torch.ones(1, 6)
+    check(cluster(tokens, weights, 6, None, 20), kmeans(tokens, weights, 6))
+
+
+@triton.jit
+def join(centroids, counts, assignments, labels, length, k, DIM: tl.constexpr, K: tl.constexpr):
+    """Do the last part of the kernel alone."""
+    place = tl.arange(0, K)
+    living = tl.load(counts + place, mask=place < k, other=0.0)
+    gpu_kmeans._join(centroids, counts, assignments, labels, living, length, length, k, DIM, K)
+
+
+def test_clusters_with_equal_means_are_joined_but_not_with_empty_ones() -> None:
+    """Only a rounding can make two means equal, so this part of the kernel is called directly."""
+    means = torch.tensor([[5.0, 1], [0, 0], [5, 1], [0, 0], [0, 0]], device=DEVICE)
+    counts = torch.tensor([2.0, 0, 1, 3, 0], device=DEVICE)
+    labels = torch.tensor([0, 2, -1, 3, 0], dtype=torch.int32, device=DEVICE)
+    found = torch.full((5,), 7, device=DEVICE)
+    join[(1,)](means, counts, found, labels, 5, 5, DIM=2, K=8)
+    assert means.tolist() == [[5, 1], [0, 0], [0, 0], [0, 0], [0, 0]]
+    assert counts.tolist() == [3, 0, 0, 3, 0]
+    assert found.tolist() == [0, 0, -1, 3, 0]
+
+
+def test_nothing_counts_and_nothing_is_there() -> None:
+    found = cluster(torch.ones(2, 3, 4), torch.zeros(2, 3), 2, None, 5)
+    assert (found.counts == 0).all()
+    assert (found.centroids == 0).all()
+    assert (found.assignments == -1).all()
+    assert cluster(torch.ones(2, 0, 4), torch.zeros(2, 0), 2, None, 5).centroids.shape == (2, 2, 4)
+    assert cluster(torch.ones(0, 3, 4), torch.zeros(0, 3), 2, None, 5).counts.shape == (0, 2)
+
+
+def test_a_document_does_not_depend_on_its_neighbours_and_repeats_to_the_bit() -> None:
+    weights = real_tokens([5, 64, 0, 33])
+    tokens = normal(0, *weights.shape, 64).half()
+    together = cluster(tokens, weights, 6, None, 5)
+    again = cluster(tokens, weights, 6, None, 5)
+    assert all(torch.equal(one, other) for one, other in zip(together, again, strict=True))
+    alone = cluster(tokens[3:, :40], weights[3:, :40], 6, None, 5)
+    assert torch.equal(alone.centroids[0], together.centroids[3])
+    assert torch.equal(alone.counts[0], together.counts[3])
