@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,6 +13,7 @@ import click
 
 from pseudoquery.cli_options import as_json, folder_argument
 from pseudoquery.errors import PseudoqueryError
+from pseudoquery.place import Place, open_index
 
 SHUTDOWN_SECONDS = 60
 """How long requests that were accepted may take to finish, once the service is told to stop."""
@@ -118,7 +118,7 @@ _count = click.IntRange(min=1)
     help="Seconds that a request may take.",
 )
 @as_json
-def serve(folder: Path, host: str, port: int, as_json: bool, **settings: Any) -> None:
+def serve(folder: Place, host: str, port: int, as_json: bool, **settings: Any) -> None:
     """Serve the index in FOLDER over HTTP: search it, and change it, while it runs.
 
     Only this machine can reach it unless --host says otherwise, which takes a token. It logs JSON
@@ -132,14 +132,13 @@ def serve(folder: Path, host: str, port: int, as_json: bool, **settings: Any) ->
         raise PseudoqueryError(
             "the service needs more packages; run: pip install 'pseudoquery[serve]'"
         ) from error
-    from pseudoquery.index import Index
     from pseudoquery.service_index import in_passing
     from pseudoquery.service_settings import ServiceSettings, check_host
     from pseudoquery.service_watch import log_as_json
 
     allowed = ServiceSettings(**settings)
     check_host(host, allowed)
-    index = Index.open(folder)
+    index = open_index(folder)
     # A model or a vector file that is missing is told now.
     in_passing(lambda: index.search("ready", 1))
     app = create_app(index, allowed)
@@ -151,6 +150,8 @@ def serve(folder: Path, host: str, port: int, as_json: bool, **settings: Any) ->
             log_config=None,
             server_header=False,
             proxy_headers=False,
+            # httptools, if it is there, answers methods that it does not know by itself.
+            http="h11",
             ws="none",
             lifespan="on",
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,

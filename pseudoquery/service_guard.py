@@ -54,6 +54,7 @@ SECURITY = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+_SECURITY = [(name.encode(), value.encode()) for name, value in SECURITY.items()]
 DRAINED_BYTES, DRAINED_SECONDS = 8 << 20, 2.0
 """How much of a refused request is still read: a client that sends hears nothing before."""
 CLIENT_WENT_AWAY = 499
@@ -67,6 +68,7 @@ class Guard:
         self._settings = settings
         self._watch = watch
         self._in_progress = 0
+        watch.in_progress.set_function(lambda: self._in_progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -108,12 +110,10 @@ class Guard:
         """Take one of the places for requests in progress; who asks after health needs none."""
         taken = int(exchange.route not in OPEN)
         self._in_progress += taken
-        self._watch.in_progress.set(self._in_progress)
         try:
             yield
         finally:
             self._in_progress -= taken
-            self._watch.in_progress.set(self._in_progress)
 
     async def _answer_preflight(self, exchange: Exchange) -> bool:
         """Answer a browser that asks whether a page of another origin may use the service."""
@@ -274,17 +274,12 @@ class Exchange:
     def _add_headers(self, message: Message) -> None:
         headers = list(message.get("headers", []))
         there = {name.lower() for name, _ in headers}
-        ours = dict(SECURITY)
+        headers += [one for one in _SECURITY if one[0] not in there]
         if self._settings.cors_origins:
-            ours["vary"] = "Origin"
+            headers.append((b"vary", b"Origin"))
             if origin := self.cross_origin:
-                ours["access-control-allow-origin"] = origin
-                ours["access-control-expose-headers"] = "retry-after"
-        headers += [
-            (name.encode(), value.encode("latin-1"))
-            for name, value in ours.items()
-            if name.encode() not in there
-        ]
+                headers.append((b"access-control-allow-origin", origin.encode("latin-1")))
+                headers.append((b"access-control-expose-headers", b"retry-after"))
         message["headers"] = headers
 
 

@@ -148,8 +148,8 @@ class ServedIndex:
         return self._readers.submit(self._facts)
 
     def _facts(self) -> dict[str, Any]:
-        facts = self.index.info()
-        del facts["folder"]
+        where = ("folder", "address")
+        facts = {name: one for name, one in self.index.info().items() if name not in where}
         model = facts["model"]
         return facts | {"model": Path(model).name if Path(model).is_absolute() else model}
 

@@ -351,22 +351,25 @@ def document_answer(document: Document) -> DocumentAnswer:
     )
 
 
-def query_answer(answer: Answer, include_text: bool) -> QueryAnswer:
-    """Write the hits for one question."""
+def query_answer(answer: Answer, include_text: bool) -> dict[str, Any]:
+    """Write the hits for one question, as a QueryAnswer; making one would only take time."""
     hits = [
-        HitAnswer(
-            id=hit.id,
-            score=_finite(hit.score),
-            title=hit.title,
-            text=hit.text if include_text else None,
-            metadata=dict(hit.metadata),
-            weights=list(hit.weights),
-        )
+        {
+            "id": hit.id,
+            "score": _finite(hit.score),
+            "title": hit.title,
+            "text": hit.text if include_text else None,
+            "metadata": hit.metadata,
+            "weights": hit.weights,
+        }
         for hit in answer.hits
     ]
-    return QueryAnswer(
-        query=answer.query, hits=hits, certified=answer.certified, candidates=answer.candidates
-    )
+    return {
+        "query": answer.query,
+        "hits": hits,
+        "certified": answer.certified,
+        "candidates": answer.candidates,
+    }
 
 
 def explain_answer(explanation: Explanation) -> ExplainAnswer:

@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import re
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Literal
 
 from pseudoquery.errors import PseudoqueryError
@@ -87,6 +88,7 @@ class ServiceSettings:
         return "write" if any(may_write) else "read" if any(may_read) else "none"
 
 
+@lru_cache(maxsize=64)  # every request asks, mostly for the same host
 def is_loopback(host: str) -> bool:
     """Say whether only this machine can reach a host, given as an address or as `localhost`."""
     try:

@@ -106,7 +106,7 @@ def running(index: Index, **settings: Any) -> Iterator[Running]:
     """Serve an index until the end of the block."""
     app = create_app(index, ServiceSettings(**settings))
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on")
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", http="h11")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

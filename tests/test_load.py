@@ -8,9 +8,9 @@ import math
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collection import DOCUMENTS
@@ -20,10 +20,10 @@ from serving import Running, running
 
 from benchmarks.load import clients, direct
 from benchmarks.load.batches import read_batches
-from benchmarks.load.clients import Load, Tally, look_at_all, written_ids
+from benchmarks.load.clients import Load, Tally, look_at_all, read_answers, written_ids
 from benchmarks.load.ledger import Change, Ledger, Seen, wrong
-from pseudoquery.index import Index
-from pseudoquery.records import Document
+from pseudoquery.index import Added, Index
+from pseudoquery.records import Answer, Document
 from pseudoquery.service_watch import SIZES, Watch
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +123,7 @@ def test_a_load_on_a_service_that_is_right_finds_nothing(served: Index) -> None:
     with running(served) as service:
         load = load_for(service)
         tally = asyncio.run(clients.run(load, ledger, 1.5))
+        read_answers(load, tally)
         batches = read_batches(asyncio.run(clients.metrics(load.port)))
         looked = asyncio.run(look_at_all(load, ledger))
     assert all_wrong(tally, looked) == []
@@ -139,6 +140,7 @@ def test_a_document_that_is_lost_or_comes_back_is_noticed(served: Index) -> None
     with running(served) as service:
         load = load_for(service)
         tally = asyncio.run(clients.run(load, ledger, 1.5))
+        read_answers(load, tally)
         assert all_wrong(tally) == []
         alive = [id_ for id_ in ledger.changes if ledger.text(id_)]
         deleted = next(id_ for id_ in written_ids(load) if not ledger.text(id_))
@@ -163,22 +165,35 @@ def test_the_same_work_without_a_service(served: Index) -> None:
     before = len(served)
     changes: Sequence[tuple[float, str, str | None]] = [
         (0.0, "w0/0", "moon"),
-        (0.01, "w0/1", "sun"),
-        (1000.0, "w0/0", None),  # due when the searches are long done
+        (0.5, "w0/1", "sun"),
+        (1.0, "w0/0", None),  # when the searches are done
     ]
     done = direct.carry_out(served, QUESTIONS, [3, 1, 5], ["w0/0", "w0/1"], changes)
     assert done["seconds"] > 0
     assert (len(served), served.get("w0/0")) == (before + 1, None)
 
 
-def test_the_writer_waits_until_a_change_is_due(served: Index) -> None:
-    done = threading.Event()
-    thread = threading.Thread(target=direct.write, args=(served, [(1000.0, "late", "moon")], done))
-    thread.start()
-    assert served.get("late") is None
-    done.set()
-    thread.join()
-    assert served.get("late")
+def test_a_change_has_its_place_among_the_searches(
+    served: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+    found: list[int] = []
+    search, add = served.search_many, served.add
+
+    def count(queries: Sequence[str], *how: Any, **more: Any) -> list[Answer]:
+        searched.append(len(queries))
+        return search(queries, *how, **more)
+
+    def note(documents: Iterable[Document]) -> Added:
+        found.append(sum(searched))
+        return add(documents)
+
+    monkeypatch.setattr(served, "search_many", count)
+    monkeypatch.setattr(served, "add", note)
+    changes = [(part, f"w0/{number}", "moon") for number, part in enumerate((0.0, 0.5, 0.9))]
+    direct.carry_out(served, QUESTIONS, [2] * 10, [], changes)
+    assert len(found) == len(changes)
+    assert all(part * 20 <= at for (part, _, _), at in zip(changes, found, strict=True))
 
 
 @pytest.mark.slow

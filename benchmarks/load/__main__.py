@@ -1,6 +1,6 @@
 """Search a service from many clients at once while documents change; miss nothing, measure all.
 
-    python -m benchmarks.load [--index FOLDER] [--seconds 60] [--turns 12]
+    python -m benchmarks.load [--index FOLDER] [--seconds 60] [--turns 4]
 
 It serves a copy of an index (by default, one of the bundled articles, which takes two minutes to
 make) on this machine alone. First, service and library are compared. In turns, there is a short
@@ -29,16 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvloop
 
 from benchmarks.load.batches import Batches, read_batches
-from benchmarks.load.clients import Load, Tally, look_at_all, metrics, run
+from benchmarks.load.clients import Load, Tally, look_at_all, metrics, read_answers, run
 from benchmarks.load.ledger import Ledger, wrong
 from benchmarks.load.programs import Program, call_directly, serve
 from pseudoquery import Index
 from pseudoquery.datasets import load_dataset
 from pseudoquery.trial import index_dataset
 
-TURN_SECONDS = 5.0
+TURN_SECONDS = 15.0
 TARGET = 0.9
 
 
@@ -86,7 +87,7 @@ def main() -> None:
     arguments.add_argument("--writers", type=int, default=4)
     arguments.add_argument("--pause", type=float, default=1.0, help="of a writer, in seconds")
     arguments.add_argument("--seconds", type=float, default=60.0, help="of the long load")
-    arguments.add_argument("--turns", type=int, default=12, help="of the comparison")
+    arguments.add_argument("--turns", type=int, default=4, help="of the comparison")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="pseudoquery-load-") as place:
         found = measure(Path(place), options)
@@ -147,8 +148,8 @@ def put_under_load(load: Load, ledger: Ledger, seconds: float, service: Program)
     """Let the clients work for a while."""
     before = read_batches(asyncio.run(metrics(load.port)))
     start, service_cpu, clients_cpu = time.monotonic(), service.cpu(), time.process_time()
-    tally = asyncio.run(run(load, ledger, seconds))
-    return Stretch(
+    tally = uvloop.run(run(load, ledger, seconds))
+    stretch = Stretch(
         tally,
         start,
         time.monotonic() - start,
@@ -156,6 +157,8 @@ def put_under_load(load: Load, ledger: Ledger, seconds: float, service: Program)
         service.cpu() - service_cpu,
         time.process_time() - clients_cpu,
     )
+    read_answers(load, tally)
+    return stretch
 
 
 def take_turn(
@@ -165,7 +168,10 @@ def take_turn(
     stretch = put_under_load(load, ledger, seconds, service)
     sizes = stretch.plain_batches.sizes()
     random.Random(0).shuffle(sizes)
-    changes = [(at - stretch.start, id_, text) for at, id_, text in stretch.tally.changes]
+    changes = [
+        ((at - stretch.start) / stretch.seconds, id_, text)
+        for at, id_, text in stretch.tally.changes
+    ]
     library.tell({"sizes": sizes, "probes": stretch.tally.probed, "changes": sorted(changes)})
     turn = Turn(stretch, **library.hear())
     speed = f"{stretch.searches / stretch.seconds:.1f} searches a second"

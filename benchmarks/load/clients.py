@@ -35,11 +35,13 @@ class Load:
     """Seconds from one change of a writer to its next, at least."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio would write all of it out when a run ends
 class Tally:
     """What came of it."""
 
     ledger: Ledger
+    unread: list[Reply] = field(default_factory=list)
+    """Answers to searches; they are read when the load is over."""
     searches: list[float] = field(default_factory=list)
     """Seconds that each took."""
     writes: list[float] = field(default_factory=list)
@@ -63,6 +65,15 @@ async def run(load: Load, ledger: Ledger, seconds: float) -> Tally:
     writing = [_write(load, tally, number, end) for number in range(load.writers)]
     await asyncio.gather(*searching, *writing)
     return tally
+
+
+def read_answers(load: Load, tally: Tally) -> None:
+    """Look at what the searches found."""
+    for reply in tally.unread:
+        tally.searches.append(reply.seconds)
+        if _expect(tally, reply, 200, "search"):
+            _note_hits(load, tally, reply, reply.content["answers"][0]["hits"])
+    tally.unread.clear()
 
 
 async def look_at_all(load: Load, ledger: Ledger) -> Tally:
@@ -97,10 +108,7 @@ async def _search(load: Load, tally: Tally, number: int, end: float) -> None:
         for place in count():
             body = {"query": questions[place % len(questions)], "top": TOP}
             reply = await connection.ask("POST", "/search", body)
-            tally.searches.append(reply.seconds)
-            if _expect(tally, reply, 200, "search"):
-                hits = reply.content["answers"][0]["hits"]
-                _note_hits(load, tally, reply, hits)
+            tally.unread.append(reply)
             if reply.answered > end:
                 return
 

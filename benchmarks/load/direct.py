@@ -1,21 +1,27 @@
 """The same work without a service: one thread searches in given batches, another one writes.
 
 A program of its own, with nothing else in it, that is given one round a line: {"sizes": of batches,
-"probes": ids to search for, "changes": [[seconds after the start, id, text or null], ...]}.
+"probes": ids to search for, "changes": [[part of the searches before it, id, text or null], ...]}.
+
+A change has its place among the searches and not in time, so it is the same work at any speed.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
-from collections.abc import Sequence
-from itertools import cycle, islice
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, groupby, islice
 from typing import Any
 
 from benchmarks.load.clients import PROBE, TOP
 from pseudoquery import Document, Index
+
+Change = tuple[float, str, str | None]
+"""After which part of the searches, of which document, and what it says then, if it is there."""
 
 
 def main() -> None:
@@ -32,27 +38,32 @@ def carry_out(
     questions: Sequence[str],
     sizes: Sequence[int],
     probes: Sequence[str],
-    changes: Sequence[tuple[float, str, str | None]],
+    changes: Sequence[Change],
 ) -> dict[str, float]:
-    """Search in batches of these sizes while documents change; returns the seconds of searching."""
-    pool = cycle(questions)
-    done = threading.Event()
-    writer = threading.Thread(target=write, args=(index, changes, done))
-    start, start_cpu = time.perf_counter(), time.process_time()
-    writer.start()
+    """Search in batches of these sizes while documents change; returns how long all of it took."""
+    pool, left, waiting = cycle(questions), iter(probes), deque(changes)
     probe_after = max(1, len(sizes) // (len(probes) + 1))
-    left = iter(probes)
-    for number, size in enumerate(sizes, start=1):
-        answers = index.search_many(list(islice(pool, size)), TOP)
-        if any(len(answer.hits) != TOP for answer in answers):
-            raise ValueError(f"a search found less than {TOP} documents")
-        if number % probe_after == 0:
-            probe(index, next(left, None))
-    for id_ in left:
-        probe(index, id_)
+    searched, total = 0, sum(sizes)
+    start, start_cpu = time.perf_counter(), time.process_time()
+    with ThreadPoolExecutor(1) as writer:
+        written = []
+        for number, size in enumerate(sizes, start=1):
+            due = []
+            while waiting and waiting[0][0] * total <= searched:
+                due.append(waiting.popleft())
+            written.append(writer.submit(make, index, due))
+            answers = index.search_many(list(islice(pool, size)), TOP)
+            if any(len(answer.hits) != TOP for answer in answers):
+                raise ValueError(f"a search found less than {TOP} documents")
+            searched += size
+            if number % probe_after == 0:
+                probe(index, next(left, None))
+        for id_ in left:
+            probe(index, id_)
+        written.append(writer.submit(make, index, waiting))
+        for one in written:
+            one.result()
     seconds = time.perf_counter() - start
-    done.set()
-    writer.join()
     return {"seconds": seconds, "cpu": time.process_time() - start_cpu}
 
 
@@ -61,18 +72,18 @@ def probe(index: Index, id_: str | None) -> None:
         index.search_many([PROBE], TOP, where={"written": id_})
 
 
-def write(
-    index: Index, changes: Sequence[tuple[float, str, str | None]], done: threading.Event
-) -> None:
-    """Make each change when it is due; when the searches are done, the rest at once."""
-    start = time.perf_counter()
-    for due, id_, text in changes:
-        done.wait(max(0.0, start + due - time.perf_counter()))
-        if text is None:
-            index.delete([id_])
+def make(index: Index, changes: Iterable[Change]) -> None:
+    """Make changes that came at about the same time, neighbours of one kind together, and read."""
+    for deletes, group in groupby(changes, key=lambda change: change[2] is None):
+        texts = {id_: text or "" for _, id_, text in group}
+        if deletes:
+            index.delete(texts)
         else:
-            index.add([Document(id_, text, metadata={"written": id_})])
-        index.get(id_)
+            index.add(
+                [Document(id_, text, metadata={"written": id_}) for id_, text in texts.items()]
+            )
+        for id_ in texts:
+            index.get(id_)
 
 
 def say(value: Any) -> None:
