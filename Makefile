@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-cluster chromium install clean
+.PHONY: demo test test-cluster chromium milvus install clean
 
 demo: .venv/demo.stamp
 	$(BIN)/pseudoquery demo
@@ -13,10 +13,25 @@ test: .venv/test.stamp chromium
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+	TRITON_INTERPRET=1 $(BIN)/pytest -n 2 tests/test_gpu_*.py
 
-# On engines for several machines, which the tests start on loopback.
-test-cluster: .venv/test.stamp
-	$(BIN)/pytest -n 2 -m cluster
+# On engines for several machines, which the tests start on loopback: three Ray nodes; all tests on a
+# milvus-lite, the contract and the kills also on the real Milvus server. A file starts its engine once.
+test-cluster: .venv/test.stamp milvus
+	$(BIN)/pytest -n 2 --dist loadfile -m cluster
+	MILVUS=server $(BIN)/pytest -n 2 --dist loadfile -m cluster \
+	  tests/cluster/test_milvus_crash.py tests/cluster/test_contract.py
+
+# The server 2.3.5 needs an environment of its own. Where it can't be installed its tests are skipped.
+milvus:
+	@$(MAKE) --no-print-directory .venv-milvus/server.stamp || \
+	  echo "Milvus 2.3.5 can't be installed here, so it is not tested."
+
+.venv-milvus/server.stamp:
+	$(PYTHON) -m venv .venv-milvus
+	.venv-milvus/bin/pip install --quiet --no-deps milvus==2.3.5
+	.venv-milvus/bin/python -c "import milvus; milvus._initialize_data_files('.venv-milvus')"
+	touch $@
 
 # The page is tested in Debian's Chromium. Where it can't be installed those tests are skipped.
 APT := $(if $(filter 0,$(shell id -u)),,sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get --quiet
@@ -41,4 +56,4 @@ install: .venv/demo.stamp
 	touch $@
 
 clean:
-	rm -rf .venv demo-index demo-index-single
+	rm -rf .venv .venv-milvus demo-index demo-index-single

@@ -207,7 +207,7 @@ def limits(plan: Plan) -> list[tuple[float, str, str]]:
             (
                 until(plan, encode_seconds, 7 * DAY),
                 "encoding takes a week at most",
-                "GPUs; `--precision bfloat16`; a part of the corpus on each of several machines",
+                "GPUs; `--precision bfloat16`; several machines with Ray (`--on`)",
             ),
             (
                 until(plan, write_seconds, 7 * DAY),

@@ -17,7 +17,9 @@ TARGET = Path(__file__).with_suffix(".md")
 HEAD = """# Commands
 
 Every command has `--help`. A wrong input is answered with one sentence on standard error and exit
-code 2. This page is written by `python docs/commands.py`, and a test compares it with the command.
+code 2. Where FOLDER stands, the address of a collection in Milvus will do, http://HOST:PORT/NAME,
+unless the command says why not. This page is written by `python docs/commands.py`, and a test
+compares it with the command.
 """
 
 

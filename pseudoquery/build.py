@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -12,15 +13,19 @@ from pseudoquery.corpus import OnBad, read_documents
 from pseudoquery.errors import CorpusError, IndexFolderError
 from pseudoquery.huggingface import PREFIX
 from pseudoquery.index import Added, Index
-from pseudoquery.store import plain_errors
+from pseudoquery.place import Place, create_index, is_address, is_there, open_index
+from pseudoquery.remote import is_remote
+from pseudoquery.writer import Writer
 
 UNFINISHED = "unfinished_build_of"
 SETTINGS = "unfinished_build_with"
+SHARDS = "shards"
+"""Where a build on a cluster keeps what is encoded, until the index has adopted it."""
 
 
 def build(
     source: str,
-    folder: Path,
+    place: Place,
     *,
     on_bad: OnBad | None = None,
     columns: Mapping[str, str] | None = None,
@@ -31,26 +36,42 @@ def build(
     Documents that an interrupted build already holds are recognised by their content, and are
     not encoded again.
     """
-    noted = {**settings, "columns": dict(columns)} if columns else settings
-    asked = {UNFINISHED: _name(source), SETTINGS: _described(noted)}
-    index = _unfinished(source, folder, asked, settings)
+    asked = asked_for(source, columns, settings)
+    index = unfinished(source, place, asked, settings)
     documents = read_documents(source, on_bad=on_bad, columns=columns)
-    # A source that can't be read should leave no folder behind, so its first document comes first.
+    # A source that can't be read should leave nothing behind, so its first document comes first.
     beginning = list(islice(documents, 1))
     if index is None:
-        index = Index.create(folder, notes=asked, **settings)
-    yield from index.add_in_batches(chain(beginning, documents), on_duplicate=on_bad or _refuse)
+        index = create_index(place, notes=asked, **settings)
+    yield from index.add_in_batches(chain(beginning, documents), on_duplicate=on_bad or refuse)
     with index.store.writer() as writer:
-        for name in asked:
-            writer.forget(name)
+        finish(place, writer)
 
 
-def _refuse(error: CorpusError) -> None:
+def finish(place: Place, writer: Writer) -> None:
+    """Let an index be one that is no longer being built."""
+    for name in (UNFINISHED, SETTINGS):
+        writer.forget(name)
+    if not is_address(place):
+        shutil.rmtree(Path(place) / SHARDS, ignore_errors=True)
+
+
+def refuse(error: CorpusError) -> None:
+    """Let a record that can't be used end a build."""
     raise error
 
 
-def _name(source: str) -> str:
-    named = source == "-" or source.startswith(PREFIX)
+def asked_for(
+    source: str, columns: Mapping[str, str] | None, settings: Mapping[str, Any]
+) -> dict[str, str]:
+    """Say which build this is, for the index to remember until it is finished."""
+    noted = {**settings, "columns": dict(columns)} if columns else settings
+    return {UNFINISHED: absolute(source), SETTINGS: _described(noted)}
+
+
+def absolute(source: str) -> str:
+    """Name a source so that it is found from any folder."""
+    named = source == "-" or source.startswith(PREFIX) or is_remote(source)
     return source if named else str(Path(source).resolve())
 
 
@@ -67,31 +88,30 @@ def _described(settings: Mapping[str, Any]) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def _unfinished(
-    source: str, folder: Path, asked: Mapping[str, str], settings: Mapping[str, Any]
+def unfinished(
+    source: str, place: Place, asked: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Index | None:
     """Open an index whose build was interrupted, if this is the build that it needs."""
-    with plain_errors(folder):
-        if not (folder / "index.sqlite").exists():
-            return None
+    if not is_there(place):
+        return None
     model = settings.get("model")
-    index = Index.open(folder, model=None if isinstance(model, str) else model)
+    index = open_index(place, model=None if isinstance(model, str) else model)
     with index.store.bare_snapshot() as snapshot:
         noted = {name: snapshot.remembered(name) for name in asked}
     unfinished = noted[UNFINISHED]
     if unfinished is None:
         raise IndexFolderError(
-            f"{folder} already holds a finished index; add to it with "
-            f"`pseudoquery add {folder} {source}`, or choose another folder."
+            f"{place} already holds a finished index; add to it with "
+            f"`pseudoquery add {place} {source}`, or choose another place."
         )
     if unfinished != asked[UNFINISHED]:
         raise IndexFolderError(
-            f"{folder} holds an unfinished index of {unfinished}; finish it with "
-            f"`pseudoquery index {unfinished} --out {folder}`, or choose another folder."
+            f"{place} holds an unfinished index of {unfinished}; finish it with "
+            f"`pseudoquery index {unfinished} --out {place}`, or choose another place."
         )
     if noted[SETTINGS] != asked[SETTINGS]:
         raise IndexFolderError(
-            f"{folder} holds an index of {source} that was begun with other settings "
-            f"({noted[SETTINGS]}); finish it with the same ones, or choose another folder."
+            f"{place} holds an index of {source} that was begun with other settings "
+            f"({noted[SETTINGS]}); finish it with the same ones, or choose another place."
         )
     return index

@@ -20,8 +20,10 @@ import click
 from pseudoquery.cli_bench import bench
 from pseudoquery.cli_options import (
     as_json,
+    cluster_option,
     columns_option,
     exact_option,
+    first_step_option,
     folder_argument,
     given,
     k_option,
@@ -29,12 +31,14 @@ from pseudoquery.cli_options import (
     mode_option,
     model_option,
     path_type,
+    place_type,
     preset_option,
     search_options,
 )
 from pseudoquery.cli_research import evaluate, experiment, mine, train
 from pseudoquery.cli_serve import serve
 from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError
+from pseudoquery.place import Place, is_address, open_index
 from pseudoquery.version import VERSION
 
 if TYPE_CHECKING:
@@ -67,6 +71,9 @@ def cli() -> None:
 
     Each document is represented by a few vectors, its pseudo queries, and every answer says
     whether it is proven to be exact.
+
+    Where a command asks for the FOLDER of an index, the address of a collection in Milvus will do
+    as well: http://HOST:PORT/NAME. If Milvus wants a token, set MILVUS_TOKEN.
     """
 
 
@@ -75,9 +82,9 @@ def cli() -> None:
 @click.option(
     "--out",
     "folder",
-    type=path_type,
+    type=place_type,
     required=True,
-    help="The folder to make the index in.",
+    help="The folder to make the index in, or the address of a new collection in Milvus.",
 )
 @model_option
 @preset_option
@@ -98,22 +105,27 @@ def cli() -> None:
     help="What the encoder computes in, now and whenever the index is asked; bfloat16 is faster on "
     "processors made for it.",
 )
+@first_step_option
+@cluster_option
 @columns_option
 @on_error_option
 @as_json
 def index(
     source: str,
-    folder: Path,
+    folder: Place,
     preset_name: str | None,
     k: int | None,
+    first_step: str | None,
     columns: dict[str, str],
     on_error: str,
+    cluster: str | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Make an index of SOURCE: a .jsonl, .tsv, .csv or text file, a BEIR folder, a folder of text
-    files, a Hugging Face dataset (a saved folder, a .parquet file or folder, or hf:NAME for one on
-    the Hub), or - for JSON lines on standard input.
+    """Make an index of SOURCE: a .jsonl, .tsv, .csv or text file, a BEIR folder, a folder of .jsonl
+    or of text files, a Hugging Face dataset (a saved folder, a .parquet file or folder, or hf:NAME
+    for one on the Hub), .jsonl or .parquet at an address (s3://..., https://...), or - for JSON
+    lines on standard input.
 
     If it is interrupted, run the same command again: it goes on where it stopped.
     """
@@ -124,10 +136,13 @@ def index(
         from pseudoquery.model import chosen_representation
 
         settings["representation"] = chosen_representation(settings["model"], preset_name, k)
-    settings |= index_settings(preset_name) | given(["long"])
+    settings |= index_settings(preset_name) | given(["long"]) | _in_milvus(folder, first_step)
     skipped = Skipped(on_error)
-    batches = build(source, folder, on_bad=skipped.on_bad, columns=columns, **settings)
-    _report_added(_with_progress(batches, source), skipped, as_json)
+    if cluster is None:
+        batches = build(source, folder, on_bad=skipped.on_bad, columns=columns, **settings)
+        _report_added(_with_progress(batches, source), skipped, as_json)
+    else:
+        _index_on(cluster, source, folder, skipped, as_json, columns=columns, **settings)
 
 
 @cli.command()
@@ -136,13 +151,13 @@ def index(
 @columns_option
 @on_error_option
 @as_json
-def add(folder: Path, source: str, columns: dict[str, str], on_error: str, as_json: bool) -> None:
+def add(folder: Place, source: str, columns: dict[str, str], on_error: str, as_json: bool) -> None:
     """Add the documents of SOURCE to the index in FOLDER; ones with a known id are replaced."""
     from pseudoquery.corpus import read_documents
 
     skipped = Skipped(on_error)
     documents = read_documents(source, on_bad=skipped.on_bad, columns=columns)
-    batches = _open(folder).add_in_batches(documents)
+    batches = open_index(folder).add_in_batches(documents)
     _report_added(_with_progress(batches, source), skipped, as_json)
 
 
@@ -150,9 +165,9 @@ def add(folder: Path, source: str, columns: dict[str, str], on_error: str, as_js
 @folder_argument
 @click.argument("ids", nargs=-1, required=True)
 @as_json
-def delete(folder: Path, ids: tuple[str, ...], as_json: bool) -> None:
+def delete(folder: Place, ids: tuple[str, ...], as_json: bool) -> None:
     """Delete the documents with these IDS."""
-    deleted = _open(folder).delete(ids)
+    deleted = open_index(folder).delete(ids)
     missing = [id_ for id_ in ids if id_ not in deleted]
     if as_json:
         _print_json({"deleted": deleted, "missing": missing})
@@ -176,7 +191,7 @@ def delete(folder: Path, ids: tuple[str, ...], as_json: bool) -> None:
 @search_options
 @as_json
 def search(
-    folder: Path,
+    folder: Place,
     query: str,
     top: int,
     conditions: tuple[str, ...],
@@ -190,7 +205,7 @@ def search(
     from pseudoquery.ranking import SearchSettings
     from pseudoquery.terminal import show_answer, working
 
-    opened = _open(folder)
+    opened = open_index(folder)
     with working("Searching"):
         answer = opened.search(
             query,
@@ -213,12 +228,12 @@ def search(
 @click.argument("query")
 @click.argument("id")
 @as_json
-def explain(folder: Path, query: str, id: str, as_json: bool) -> None:  # noqa: A002
+def explain(folder: Place, query: str, id: str, as_json: bool) -> None:  # noqa: A002
     """Show which passages of the document ID answer QUERY."""
     from pseudoquery.terminal import show_explanation, working
 
     with working("Explaining"):
-        explanation = _open(folder).explain(query, id)
+        explanation = open_index(folder).explain(query, id)
     if as_json:
         _print_json(explanation)
         return
@@ -229,12 +244,12 @@ def explain(folder: Path, query: str, id: str, as_json: bool) -> None:  # noqa: 
 @folder_argument
 @where_option
 @as_json
-def list_documents(folder: Path, conditions: tuple[str, ...], as_json: bool) -> None:
+def list_documents(folder: Place, conditions: tuple[str, ...], as_json: bool) -> None:
     """List the documents in FOLDER, or those that fit a filter, one a line."""
     from pseudoquery.filters import parse_filter
     from pseudoquery.terminal import CONTROLS
 
-    for document in _open(folder).documents(parse_filter(conditions)):
+    for document in open_index(folder).documents(parse_filter(conditions)):
         if as_json:
             _print_json(document)
         else:
@@ -258,7 +273,7 @@ def list_documents(folder: Path, conditions: tuple[str, ...], as_json: bool) -> 
 @click.option("--split", help="The collection's split, such as test.")
 @as_json
 def export(
-    folder: Path,
+    folder: Place,
     out: Path,
     form: Any,
     conditions: tuple[str, ...],
@@ -280,7 +295,7 @@ def export(
     judged = None
     if dataset is not None and split is not None:
         judged = Judged(load_dataset(dataset, split), split)
-    documents = _open(folder).documents(parse_filter(conditions))
+    documents = open_index(folder).documents(parse_filter(conditions))
     with working("Exporting"):
         done = export(documents, out, form, judged=judged)
     if as_json:
@@ -291,11 +306,34 @@ def export(
 
 
 @cli.command()
+@click.argument("source", type=place_type)
+@click.argument("target", type=place_type)
+@first_step_option
+@as_json
+def copy(source: Place, target: Place, first_step: str | None, as_json: bool) -> None:
+    """Copy an index with its vectors as they are: from the folder SOURCE into the collection TARGET
+    of Milvus, or from a collection into a new folder.
+
+    If a copy to Milvus is interrupted, run the same command again: it goes on where it stopped.
+    """
+    from pseudoquery.milvus import copy_index
+    from pseudoquery.terminal import working
+
+    how = _in_milvus(target, first_step)
+    with working("Copying"):
+        copied = copy_index(source, target, **how)
+    if as_json:
+        _print_json({"copied": copied})
+    else:
+        click.echo(f"Copied {_count(copied, 'document')} to {target}.")
+
+
+@cli.command()
 @folder_argument
 @as_json
-def info(folder: Path, as_json: bool) -> None:
+def info(folder: Place, as_json: bool) -> None:
     """Show facts about the index in FOLDER."""
-    facts = _open(folder).info()
+    facts = open_index(folder).info()
     if as_json:
         _print_json(facts)
         return
@@ -308,11 +346,11 @@ def info(folder: Path, as_json: bool) -> None:
 @folder_argument
 @click.option("--repair", is_flag=True, help="Make damaged vectors anew from the documents.")
 @as_json
-def verify(folder: Path, repair: bool, as_json: bool) -> None:
+def verify(folder: Place, repair: bool, as_json: bool) -> None:
     """Check every file, document and vector in FOLDER against its checksum."""
     from pseudoquery.terminal import working
 
-    opened = _open(folder)
+    opened = open_index(folder)
     repaired = 0
     with working("Verifying"):
         problems = opened.verify()
@@ -338,14 +376,16 @@ def verify(folder: Path, repair: bool, as_json: bool) -> None:
 @cli.command()
 @folder_argument
 @as_json
-def compact(folder: Path, as_json: bool) -> None:
+def compact(folder: Place, as_json: bool) -> None:
     """Give the disk space of deleted documents in FOLDER back."""
-    opened = _open(folder)
-    before = opened.info()["bytes"]
+    opened = open_index(folder)
+    before = opened.info().get("bytes")  # Milvus does not say
     opened.compact()
-    after = opened.info()["bytes"]
+    after = opened.info().get("bytes")
     if as_json:
         _print_json({"bytes_before": before, "bytes_after": after})
+    elif before is None:
+        click.echo(f"Milvus has begun to compact {folder}.")
     else:
         click.echo(f"{before:,} bytes before, {after:,} after.")
 
@@ -426,16 +466,43 @@ def _report_bug(
     )
 
 
-def _open(folder: Path) -> Index:
-    from pseudoquery.index import Index
+def _open(folder: Place) -> Index:
+    return open_index(folder)
 
-    return Index.open(folder)
+
+def _in_milvus(target: Place, first_step: str | None) -> dict[str, str]:
+    """Return the settings that only a collection in Milvus has, as far as they were given."""
+    if first_step and not is_address(target):
+        raise QueryError("--first-step is for an index in Milvus; for a folder, leave it out.")
+    return {"first_step": first_step} if first_step else {}
 
 
 def _with_progress(batches: Iterable[Added], source: str) -> Iterable[Added]:
     from pseudoquery.terminal import progress
 
     return progress(batches, source)
+
+
+def _index_on(
+    cluster: str, source: str, folder: Place, skipped: Skipped, as_json: bool, **settings: Any
+) -> None:
+    from pseudoquery.ray_index import build_on
+    from pseudoquery.terminal import bar, line_count
+
+    if is_address(folder):
+        raise QueryError(
+            "a cluster encodes into a folder; give one, then `pseudoquery copy` takes it to Milvus."
+        )
+    with bar(line_count(source)) as advance:
+        batches = build_on(
+            cluster,
+            source,
+            Path(folder),
+            on_bad=skipped.on_bad,
+            on_encoded=advance,
+            **settings,
+        )
+        _report_added(batches, skipped, as_json)
 
 
 def _report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> None:

@@ -11,12 +11,35 @@ import click
 from click.core import ParameterSource
 
 from pseudoquery.errors import QueryError
+from pseudoquery.place import is_address
 
-# That a folder can't be read is for the store to say, which knows what to do.
-path_type = click.Path(path_type=Path, readable=False)
+
+class _PathType(click.Path):
+    """A path, or if `addresses`, also the address of a collection in Milvus as it stands."""
+
+    def __init__(self, *, addresses: bool) -> None:
+        # That a folder can't be read is for the store to say, which knows what to do.
+        super().__init__(path_type=Path, readable=False)
+        self._addresses = addresses
+
+    def convert(self, value: Any, *context: Any) -> Any:
+        if not is_address(value):
+            return super().convert(value, *context)
+        if not self._addresses:
+            raise QueryError(f"{value} is an address; here, give a path on this machine.")
+        return value
+
+
+path_type = _PathType(addresses=False)
+place_type = _PathType(addresses=True)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-folder_argument = click.argument("folder", type=path_type)
+folder_argument = click.argument("folder", type=place_type)
+first_step_option = click.option(
+    "--first-step",
+    type=click.Choice(["FLAT", "HNSW", "IVF_FLAT"]),
+    help="In Milvus: the engine's structure. With FLAT, the default, answers can be proven.",
+)
 model_option = click.option(
     "--model",
     default="default",
@@ -72,6 +95,13 @@ columns_option = click.option(
     help="Which column of a Hugging Face dataset is the id, the text or the title, if it has "
     "another name: text=passage. May be given several times.",
 )
+cluster_option = click.option(
+    "--on",
+    "cluster",
+    metavar="CLUSTER",
+    help="Spread the work over a Ray cluster: 'auto' for the one this machine belongs to, the "
+    "HOST:PORT of its head node, ray://HOST:PORT, or 'local' to start one here.",
+)
 split_option = click.option("--split", required=True, help="The split to use, such as dev.")
 
 SEARCH_SETTINGS = ("structure", "recall", "recall_vectors", "fusion", "weight")
@@ -81,7 +111,7 @@ _SEARCH_OPTIONS = (
         type=click.Choice(["auto", "flat", "flat8", "hnsw", "hnsw8", "ivf", "ivf8"]),
         default="auto",
         show_default=True,
-        help="The first step, or auto to choose by size.",
+        help="The first step, or auto: a GPU, if one is there, or by size.",
     ),
     click.option(
         "--recall",

@@ -13,6 +13,7 @@ import click
 from pseudoquery.cli_options import (
     SEARCH_SETTINGS,
     as_json,
+    cluster_option,
     exact_option,
     given,
     k_option,
@@ -20,6 +21,7 @@ from pseudoquery.cli_options import (
     mode_option,
     model_option,
     path_type,
+    place_type,
     preset_option,
     refuse_without_effect,
     search_options,
@@ -27,6 +29,7 @@ from pseudoquery.cli_options import (
 )
 from pseudoquery.errors import QueryError
 from pseudoquery.experiments import EXPERIMENTS
+from pseudoquery.place import Place, open_index
 
 if TYPE_CHECKING:
     from pseudoquery.datasets import Dataset
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("dataset")
 @split_option
-@click.option("--index", "folder", type=path_type, help="An index of the collection's documents.")
+@click.option("--index", "folder", type=place_type, help="An index of the collection's documents.")
 @click.option(
     "--run", "run_file", type=path_type, help="Judge this TREC run file; nothing is searched."
 )
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     "--per-query", type=path_type, help="Write each query's figures, a JSON object a line."
 )
 @click.option("--compare", type=path_type, help="Compare with this run file, by a paired t-test.")
+@cluster_option
 @as_json
 def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how well an index, a model or a run answers the queries of DATASET: a folder in
@@ -144,8 +148,17 @@ def train(config: Path, as_json: bool) -> None:
     show_default=True,
     help="Negatives per query.",
 )
+@cluster_option
 @as_json
-def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json: bool) -> None:
+def mine(
+    dataset: str,
+    split: str,
+    target: Path,
+    model: str,
+    depth: int,
+    cluster: str | None,
+    as_json: bool,
+) -> None:
     """Find hard negatives for the queries of DATASET: documents that are ranked high, are not
     known to be right, and do not contain the answer.
     """
@@ -155,6 +168,8 @@ def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json
     from pseudoquery.terminal import working
     from pseudoquery.triples import lesson, write_negatives
 
+    if model == "bm25":
+        refuse_without_effect(["cluster"], "with --model bm25")
     with working("Mining"):
         lessons = [lesson(load_dataset(dataset, split))]
         if model == "bm25":
@@ -164,7 +179,13 @@ def mine(dataset: str, split: str, target: Path, model: str, depth: int, as_json
             from pseudoquery.model import load_model
 
             loaded = load_model(model)
-            negatives = mine_with(loaded, prepare(loaded, lessons), depth)
+            material = prepare(loaded, lessons)
+            if cluster:
+                from pseudoquery.ray_search import mine_on
+
+                negatives = mine_on(cluster, loaded, material, depth)
+            else:
+                negatives = mine_with(loaded, material, depth)
         write_negatives(negatives, target)
     found = sum(map(len, negatives.values()))
     if as_json:
@@ -179,9 +200,15 @@ def _refuse_useless(options: dict[str, Any]) -> None:
     if options["run_file"]:
         if options["folder"]:
             raise QueryError("give an --index or a --run, not both.")
-        refuse_without_effect((*making, "mode", "exact", "top", *SEARCH_SETTINGS), "with --run")
+        useless = (*making, "mode", "exact", "top", "cluster", *SEARCH_SETTINGS)
+        refuse_without_effect(useless, "with --run")
     if options["folder"]:
         refuse_without_effect(making, "with --index")
+    elif options["cluster"]:
+        raise QueryError(
+            "--on asks an index that every machine sees: make one with `pseudoquery index`, "
+            "and give it with --index."
+        )
     if options["mode"] == "bm25":
         refuse_without_effect(("structure", "recall", "recall_vectors"), "with --mode bm25")
     if options["mode"] != "hybrid":
@@ -207,9 +234,11 @@ def _search_settings(options: dict[str, Any]) -> SearchSettings:
 
 
 @click.command()
-@click.argument("name", type=click.Choice(tuple(EXPERIMENTS)))
+@click.argument("name", type=click.Choice([*EXPERIMENTS, "table4"]))
 @click.option(
-    "--data", type=path_type, required=True, help="The folder with the collections' folders."
+    "--data",
+    type=path_type,
+    help="The folder with the collections' folders; table4, which measures time, needs none.",
 )
 @click.option("--out", type=path_type, default="results", show_default=True, help="Where to write.")
 @click.option("--model", default="minilm", show_default=True, help="The encoder to start from.")
@@ -219,10 +248,15 @@ def _search_settings(options: dict[str, Any]) -> SearchSettings:
 @click.option("--row", "rows", multiple=True, help="Only this row; may be given several times.")
 @click.option("--small", is_flag=True, help="A short schedule for a CPU: it shows that it runs.")
 @as_json
-def experiment(name: str, data: Path, out: Path, as_json: bool, **options: Any) -> None:
+def experiment(name: str, data: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     """Train and compare the rows of one of the paper's tables or figures; what was done before
     is not done again.
     """
+    if name == "table4":
+        _time(out, options["small"], as_json)
+        return
+    if data is None:
+        raise click.UsageError("Missing option '--data'.")
     from pseudoquery.experiment import Order, carry_out, find
     from pseudoquery.report import write_report
 
@@ -235,13 +269,25 @@ def experiment(name: str, data: Path, out: Path, as_json: bool, **options: Any) 
         click.echo(f"Wrote {out / name}.md, .json and .svg.")
 
 
+def _time(out: Path, small: bool, as_json: bool) -> None:
+    """Carry out table4, in which nothing is trained."""
+    from pseudoquery.table4 import carry_out
+
+    refuse_without_effect(("data", "model", "seeds", "rows"), "for table4")
+    report = carry_out(out, small)
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        click.echo(f"Wrote {out / 'table4'}.md and .json.")
+
+
 def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:
     """Ask an index that is there, or one that is made for this and then removed."""
     from pseudoquery.trial import Ask
 
     ask = Ask(options["top"], options["mode"], options["exact"], settings)
     if options["folder"]:
-        return _asked(dataset, options["folder"], ask)
+        return _asked(dataset, options["folder"], ask, options["cluster"])
     with tempfile.TemporaryDirectory(prefix="pseudoquery-") as folder:
         _index(dataset, Path(folder) / "index", options)
         return _asked(dataset, Path(folder) / "index", ask)
@@ -266,13 +312,16 @@ def _index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> None:
         )
 
 
-def _asked(dataset: Dataset, folder: Path, ask: Ask) -> Run:
-    from pseudoquery.index import Index
+def _asked(dataset: Dataset, folder: Place, ask: Ask, cluster: str | None = None) -> Run:
     from pseudoquery.terminal import bar
     from pseudoquery.trial import ask_all
 
     with bar(len(dataset.queries), "Asking") as advance:
-        return ask_all(Index.open(folder), dataset, ask, advance)
+        if cluster:
+            from pseudoquery.ray_search import ask_all_on
+
+            return ask_all_on(cluster, folder, dataset, ask, advance)
+        return ask_all(open_index(folder), dataset, ask, advance)
 
 
 def _write_per_query(figures: dict[str, dict[str, float]], target: Path) -> None:

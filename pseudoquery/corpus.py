@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias, cast
 from pseudoquery.errors import CorpusError
 from pseudoquery.huggingface import PREFIX, Row, Rows, hub_rows, is_saved, parquet_rows, saved_rows
 from pseudoquery.records import Document, Qrel, Query
+from pseudoquery.remote import files_at, is_remote, opened
 
 Parse: TypeAlias = Callable[[], Document]
 Lines: TypeAlias = Iterator[tuple[int, str]]
@@ -37,6 +38,7 @@ _TSV_LAYOUTS = {2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", 
 _QRELS_HEADER = ["query-id", "corpus-id", "score"]
 _TEXT_SUFFIXES = (".txt", ".md")
 _TABLE_SUFFIX = ".parquet"
+_LINES_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _LARGEST_CELL = 2**26
 """Characters in one CSV cell: room for any document, yet a stray quote can't eat all memory."""
 _DEEPEST = 100
@@ -48,8 +50,9 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of a file, a folder, standard input ("-") or a Hugging Face dataset.
 
-    A malformed record is raised, or given to `on_bad` and skipped. `columns` says which columns of
-    a dataset are the id, the text and the title. Nothing but one record is held in memory.
+    JSON lines and Parquet may also be at an address, such as s3://BUCKET/FOLDER. A malformed record
+    is raised, or given to `on_bad` and skipped. `columns` says which columns of a dataset are the
+    id, the text and the title. Nothing but one record is held in memory.
     """
     for parse in _parses(source, columns or {}):
         try:
@@ -61,6 +64,21 @@ def read_documents(
             on_bad(error)
         else:
             yield document
+
+
+def shards(source: str | Path) -> list[str]:
+    """List the files of a corpus that can be read each on its own; most sources are one."""
+    if is_remote(source):
+        return files_at(str(source), *_LINES_SUFFIXES, _TABLE_SUFFIX)
+    path = Path(source)
+    if str(source).startswith(PREFIX) or str(path) == "-" or not _is_folder(path):
+        return [str(source)]
+    others = (*_TEXT_SUFFIXES, _TABLE_SUFFIX)
+    if member(path, "corpus.jsonl") or is_saved(path) or any(_files(path, *others)):
+        return [str(source)]
+    # Not those of folders below: a document's place is told by the name of its file.
+    found = [name for name in _files(path, *_LINES_SUFFIXES) if "/" not in name]
+    return [str(path / name) for name in sorted(found)] or [str(source)]
 
 
 def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
@@ -207,7 +225,7 @@ def _shown(value: object) -> str:
     return repr(value) if len(value) <= 80 else f"{value[:77]!r}..."
 
 
-def _name(path: Path) -> str:
+def _name(path: Path | str) -> str:
     """Name a file as the user did, in characters that can be printed."""
     return "standard input" if str(path) == "-" else _printable(str(path))
 
@@ -217,8 +235,11 @@ def _printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _open(path: Path) -> AbstractContextManager[BinaryIO]:
+def _open(source: Path | str) -> AbstractContextManager[BinaryIO]:
     """Open a file, gzipped or not, or standard input, which stays open afterwards."""
+    if is_remote(source):
+        return opened(str(source))
+    path = Path(source)
     if str(path) == "-":
         if sys.stdin is None:
             raise ValueError("it is closed")
@@ -228,7 +249,7 @@ def _open(path: Path) -> AbstractContextManager[BinaryIO]:
     return path.open("rb")
 
 
-def _lines(path: Path, name: str) -> Lines:
+def _lines(path: Path | str, name: str) -> Lines:
     """Yield the numbered lines of a file, newlines kept, and bytes that are not UTF-8 escaped.
 
     `_utf8` finds the escapes, so that one bad byte costs one record and not the file.
@@ -272,6 +293,9 @@ def _without_newline(line: str) -> str:
 
 def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
     """Choose the reader by what the source is."""
+    files = shards(source)
+    if files != [str(source)]:
+        return (parse for file in files for parse in _parses(file, columns))
     rows = _rows(source)
     if rows is not None:
         return (partial(_table_document, row, columns, place) for place, row in rows)
@@ -280,12 +304,14 @@ def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
             f"{_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
             "or a Parquet file."
         )
-    return _file_parses(Path(source))
+    return _json_parses(source) if is_remote(source) else _file_parses(Path(source))
 
 
 def _rows(source: str | Path) -> Rows | None:
-    """Open a source that is a Hugging Face dataset."""
+    """Open a source that is a table, or a Hugging Face dataset."""
     path = Path(source)
+    if is_remote(source):
+        return parquet_rows(source) if path.suffix.lower() == _TABLE_SUFFIX else None
     if str(source).startswith(PREFIX):
         return hub_rows(str(source).removeprefix(PREFIX))
     if str(path) == "-":
@@ -351,7 +377,7 @@ def _is_folder(path: Path) -> bool:
         raise _unreadable(_name(path), error) from error
 
 
-def _json_parses(path: Path) -> Iterator[Parse]:
+def _json_parses(path: Path | str) -> Iterator[Parse]:
     """Read one JSON object per line."""
     name = _name(path)
     for number, line in _lines(path, name):
@@ -511,9 +537,7 @@ def _folder_parses(folder: Path) -> Iterator[Parse]:
     """Read every text file below a folder; only their names are held in memory."""
     identifiers = sorted(_files(folder, *_TEXT_SUFFIXES))
     if not identifiers:
-        raise CorpusError(
-            f"{_name(folder)}: the folder has no corpus.jsonl and no .txt or .md files to read."
-        )
+        raise CorpusError(f"{_name(folder)}: the folder has no .jsonl, .txt or .md files to read.")
     for identifier in identifiers:
         yield partial(_text_document, folder / identifier, identifier, _printable(identifier))
 

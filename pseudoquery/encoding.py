@@ -139,6 +139,15 @@ def document_text(document: Document) -> tuple[str, int]:
     return f"{document.title}\n{document.text}", len(document.title) + 1
 
 
+def encode_documents(
+    model: MultiVectorEncoder, documents: Sequence[Document], long: Long
+) -> tuple[list[NDArray[np.float32]], int]:
+    """Encode documents to arrays (vectors, dim); also count those that were cut."""
+    texts = [document_text(document)[0] for document in documents]
+    encoded = encode_texts(model, texts, "document", long)
+    return [one.vectors for one in encoded], sum(one.cut for one in encoded)
+
+
 def encode_queries(model: MultiVectorEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
     """Encode questions to arrays (query vectors, dim)."""
     return [encoded.vectors for encoded in encode_texts(model, texts, "query")]

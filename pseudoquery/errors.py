@@ -25,6 +25,10 @@ class QueryError(PseudoqueryError):
     """A question, filter or setting that can't be answered."""
 
 
+class ClusterError(PseudoqueryError):
+    """A cluster of machines that can't be reached, or that has given up."""
+
+
 class ServiceError(PseudoqueryError):
     """A service that does not answer, or refuses; says its HTTP status, and 0 if there is none."""
 

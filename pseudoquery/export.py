@@ -69,7 +69,7 @@ def export(
     if form not in FORMS:
         raise QueryError(f"there is no format {form!r}; choose one of {', '.join(FORMS)}.")
     done = Exported()
-    with _new_folder(folder) as fresh:
+    with new_folder(folder) as fresh:
         rows = _document_rows(documents, judged, done)
         write = _write_beir if form == "beir" else _write_parquet
         write(fresh, rows, judged)
@@ -79,7 +79,7 @@ def export(
 
 
 @contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path) -> Iterator[Path]:
     """Give a folder to write in, which takes the target's name when all of it is on disk."""
     with plain_errors(target):
         if os.path.lexists(target):

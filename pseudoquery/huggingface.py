@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from pseudoquery.errors import CorpusError
+from pseudoquery.remote import is_remote, opened
 
 PREFIX = "hf:"
 CORPUS = "corpus"
@@ -28,10 +29,11 @@ Rows: TypeAlias = Iterator[tuple[str, Row]]
 """Each row with its place, such as "corpus.parquet row 12"."""
 
 
-def parquet_rows(path: Path) -> Rows:
-    """Yield the rows of a Parquet file."""
+def parquet_rows(path: Path | str) -> Rows:
+    """Yield the rows of a Parquet file, here or at an address."""
     parquet = arrow("pyarrow.parquet")
-    with _plain_errors(str(path)), parquet.ParquetFile(path) as file:
+    there = opened(str(path)) if is_remote(path) else nullcontext(path)
+    with _plain_errors(str(path)), there as content, parquet.ParquetFile(content) as file:
         yield from _placed(str(path), file.iter_batches(ROWS_AT_ONCE))
 
 

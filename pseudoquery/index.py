@@ -150,7 +150,7 @@ class Index:
         with self.store.writer() as writer:
             for batch in batches(documents):
                 if on_duplicate is not None:
-                    batch = _distinct(batch, writer, on_duplicate)
+                    batch = distinct(batch, writer, on_duplicate)
                 yield self._add_batch(writer, batch)
 
     def add_vectors(
@@ -310,12 +310,10 @@ class Index:
 
     def encode(self, documents: Sequence[Document]) -> tuple[list[NDArray[np.float32]], int]:
         """Make the vectors of documents as this index does; also count those that were cut."""
-        from pseudoquery.encoding import document_text, encode_texts
+        from pseudoquery.encoding import encode_documents
 
-        texts = [document_text(document)[0] for document in documents]
         long: Any = self.settings.long
-        encoded = encode_texts(self.model, texts, "document", long)
-        return [one.vectors for one in encoded], sum(one.cut for one in encoded)
+        return encode_documents(self.model, documents, long)
 
     @cached_property
     def _structures(self) -> Structures:
@@ -361,12 +359,17 @@ class Index:
         vectors = self._encode_queries(queries) if queries and mode != "bm25" else []
         with self.store.snapshot() as snapshot:
             asked = Asked(snapshot, queries, top, where, exact, settings)
-            if mode == "bm25" or not queries:
-                ranked = by_words(asked)
-            else:
-                rank = by_both if mode == "hybrid" else by_vectors
-                ranked = rank(asked, vectors, self._structures, self.representation)
+            asked, ranked = self._rank(asked, vectors, mode)
             yield asked, vectors, ranked
+
+    def _rank(
+        self, asked: Asked, vectors: Sequence[NDArray[np.float32]], mode: Mode
+    ) -> tuple[Asked, list[Ranked]]:
+        """Rank documents; what was asked comes back with the snapshot to read them from."""
+        if mode == "bm25" or not asked.queries:
+            return asked, by_words(asked)
+        rank = by_both if mode == "hybrid" else by_vectors
+        return asked, rank(asked, vectors, self._structures, self.representation)
 
     def _ids_of(self, snapshot: Snapshot) -> Mapping[int, str]:
         """Map numbers to ids, read once for each committed state: who ranks, ranks in batches."""
@@ -481,7 +484,7 @@ def _sum(left: Added, right: Added) -> Added:
     )
 
 
-def _distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
+def distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
     """Leave out documents whose id is another's; the same one from an earlier run is no other.
 
     An earlier run may have named the file by another path: only its name and the line count.

@@ -10,9 +10,8 @@ are the engine's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import ModelError, QueryError
-from pseudoquery.filters import Where
+from pseudoquery.export import new_folder
 from pseudoquery.index import Index, made_with
-from pseudoquery.milvus_collection import Collection, FirstStep, plain_errors
-from pseudoquery.ranking import Asked, Mode, Ranked, SearchSettings, check_search
+from pseudoquery.milvus_collection import Collection, FirstStep
+from pseudoquery.place import Place, is_address, is_there
+from pseudoquery.ranking import Asked, Mode, Ranked
 from pseudoquery.representation import Representation
 from pseudoquery.store import Snapshot, Store
 
@@ -58,11 +58,11 @@ class MilvusIndex(Index):
         """Make a new, empty collection at http://HOST:PORT/NAME, or .../DATABASE/NAME.
 
         With the first step "FLAT" answers can be proven; "HNSW" and "IVF_FLAT" are approximate.
+        Without a token, the one in the environment variable MILVUS_TOKEN is used.
         """
-        if notes:
-            raise QueryError("a collection in Milvus keeps no notes.")
         loaded, settings = made_with(model, representation, long, vector_type, precision)
-        return cls(Collection.create(str(address), settings, first_step, token), loaded)
+        made = Collection.create(str(address), settings, first_step, token=token, notes=notes)
+        return cls(made, loaded)
 
     @classmethod
     def open(
@@ -87,7 +87,7 @@ class MilvusIndex(Index):
     ) -> MilvusIndex:
         """Make a collection with the settings, documents and vectors of an index folder."""
         index = Index.open(folder, model=model)
-        made = cls(Collection.create(address, index.settings, first_step, token), model)
+        made = cls(Collection.create(address, index.settings, first_step, token=token), model)
         made.import_from(index)
         return made
 
@@ -113,14 +113,17 @@ class MilvusIndex(Index):
         return added
 
     def to_folder(self, folder: str | Path) -> Index:
-        """Make an index folder with the settings, documents and vectors of this collection."""
-        made = Index(Store.create(Path(folder), self.settings), self._given)
-        with self.collection.snapshot() as snapshot:
+        """Make an index folder with the settings, documents and vectors of this collection.
+
+        It is there when all of it is on disk, and not before.
+        """
+        with new_folder(Path(folder)) as fresh, self.collection.snapshot() as snapshot:
+            made = Index(Store.create(fresh, self.settings))
             for block in snapshot.blocks():
                 made.add_vectors(
                     [kept.stored.document for kept in block], [kept.vectors for kept in block]
                 )
-        return made
+        return Index.open(folder, model=self._given)
 
     def info(self) -> dict[str, Any]:
         """Return facts about the index."""
@@ -142,44 +145,49 @@ class MilvusIndex(Index):
         """Refuse: the files are not ours to repair."""
         raise QueryError(f"{self.folder} is kept by Milvus, which repairs its files itself.")
 
-    @contextmanager
-    def _ranked(
-        self,
-        queries: Sequence[str],
-        top: int,
-        *,
-        where: Where | None,
-        exact: bool,
-        mode: Mode,
-        settings: SearchSettings | None,
-    ) -> Iterator[tuple[Asked, list[NDArray[np.float32]], list[Ranked]]]:
-        """Rank documents for queries; those of the answers come with them."""
+    def _rank(
+        self, asked: Asked, vectors: Sequence[NDArray[np.float32]], mode: Mode
+    ) -> tuple[Asked, list[Ranked]]:
+        """Rank documents; those of the answers come with them."""
         from pseudoquery.milvus_search import Recalled, Search
         from pseudoquery.search import Depth
 
-        if isinstance(queries, str):
-            queries = [queries]
-        settings = settings or SearchSettings()
-        check_search(queries, top, mode, settings)
         if mode != "dense":
             raise QueryError(f"in Milvus documents are found by mode 'dense' only, not {mode!r}.")
-        if settings.structure != "auto":
+        if asked.settings.structure != "auto":
             raise QueryError(
-                f"the structure {settings.structure!r} can't be chosen for a search in Milvus; "
-                "choose the collection's `first_step` when it is made."
+                f"the structure {asked.settings.structure!r} can't be chosen for a search in "
+                "Milvus; choose the collection's `first_step` when it is made."
             )
-        vectors = self._encode_queries(queries) if queries else []
-        depth = Depth(settings.recall, settings.recall_vectors)
-        with plain_errors(self.collection.address):
-            asking = Search(self.collection, self.representation, top, depth, where, exact)
-            bests = asking.best(vectors)
-            recalled = Recalled(bests, self.settings.dimension)
-            snapshot = cast(Snapshot, recalled)
-            asked = Asked(snapshot, queries, top, where, exact, settings)
-            yield asked, vectors, [recalled.ranked(best) for best in bests]
+        depth = Depth(asked.settings.recall, asked.settings.recall_vectors)
+        asking = Search(
+            self.collection, self.representation, asked.top, depth, asked.where, asked.exact
+        )
+        bests = asking.best(vectors)
+        recalled = Recalled(bests, self.settings.dimension)
+        ranked = [recalled.ranked(best) for best in bests]
+        return replace(asked, snapshot=cast(Snapshot, recalled)), ranked
 
     def _ids_of(self, snapshot: Snapshot) -> Mapping[int, str]:
         return snapshot.ids()
+
+
+def copy_index(source: Place, target: Place, **how: Any) -> int:
+    """Copy an index from a folder to Milvus, or back; returns how many documents were copied.
+
+    `how` is for a collection that is made: its `first_step`.
+    """
+    if is_address(source) == is_address(target):
+        raise QueryError(
+            f"{source} and {target} are of one kind; copy from a folder to Milvus, or back."
+        )
+    if is_address(source):
+        return len(MilvusIndex.open(source).to_folder(target))
+    if not is_there(target):
+        return len(MilvusIndex.from_folder(str(target), source, **how))
+    if how:
+        raise QueryError(f"{target} is there already, and has a first step; leave yours out.")
+    return MilvusIndex.open(target).import_from(Index.open(source))
 
 
 def _check_same_model(index: Index, other: Index) -> None:

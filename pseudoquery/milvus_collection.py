@@ -12,7 +12,7 @@
 Milvus has no transactions over rows. So a document is what its newest *complete* version says: a
 new version is inserted whole before the old one is deleted, and whatever a writer that died has
 left behind is not seen, and goes with the next change of that document. One row without an id, at
-place -1, holds the settings.
+place -1, holds the settings; rows at place -2 hold the notes of a build that is not finished.
 
 This is the only module that imports pymilvus.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,26 +33,28 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.errors import CorpusError, IndexFolderError, ServiceError
+from pseudoquery.errors import CorpusError, IndexFolderError, QueryError, ServiceError
 from pseudoquery.filters import Where
 from pseudoquery.milvus_filters import facets, narrowing, one_of, satisfying
 from pseudoquery.records import Document
 from pseudoquery.segments import VECTOR_TYPES
 from pseudoquery.store import FORMAT, Settings, Stored
+from pseudoquery.view import View
 from pseudoquery.writer import document_checksum, make_segment
 
 FirstStep = Literal["FLAT", "HNSW", "IVF_FLAT"]
 FIRST_STEPS: tuple[str, ...] = get_args(FirstStep)
 
+TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
 TIMEOUT = 60.0
 """Seconds that Milvus may take for one request."""
 LARGEST_SEARCH = 16_384
 """More vectors than this Milvus does not return for a query."""
-IDS_AT_ONCE, ROWS_AT_ONCE, QUERIES_AT_ONCE = 256, 1024, 64
+IDS_AT_ONCE, ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 256, 1024, 4096, 64
 ID_BYTES, FACET_BYTES = 1024, 60_000
 PIECE = 16_000
 """Characters of a document's content in one row; with four bytes each, they still fit."""
-SETTINGS_PLACE = -1
+SETTINGS_PLACE, NOTE_PLACE = -1, -2
 NO_CONNECTION, NOT_LOADED = 2, 101
 """Codes of pymilvus and of the server; gRPC has its own."""
 
@@ -96,8 +99,16 @@ class Collection:
         self._norm = 1.0
 
     @classmethod
-    def create(cls, address: str, settings: Settings, first_step: str, token: str) -> Collection:
-        """Make a new, empty collection."""
+    def create(
+        cls,
+        address: str,
+        settings: Settings,
+        first_step: str = "FLAT",
+        *,
+        token: str = "",
+        notes: Mapping[str, str] | None = None,
+    ) -> Collection:
+        """Make a new, empty collection; notes are remembered from the start."""
         if first_step not in FIRST_STEPS:
             raise IndexFolderError(
                 f"there is no first step {first_step!r}; choose one of {', '.join(FIRST_STEPS)}."
@@ -115,18 +126,26 @@ class Collection:
                 )
             _create(client, name, settings.dimension, first_step)
             made = cls(client, address, settings, first_step)
-            made._insert([made._settings_row()])
+            made._insert([*map(made._note_row, (notes or {}).items()), made._settings_row()])
         return made
 
     @classmethod
-    def open(cls, address: str, token: str) -> Collection:
+    def is_there(cls, address: str, token: str = "") -> bool:
+        """Say whether there is such a collection."""
+        server, name = _split(address)
+        with plain_errors(address):
+            return bool(_connect(server, token).has_collection(name, timeout=TIMEOUT))
+
+    @classmethod
+    def open(cls, address: str, token: str = "") -> Collection:
         """Open a collection that is there."""
         server, name = _split(address)
         with plain_errors(address):
             client = _connect(server, token)
             if not client.has_collection(name, timeout=TIMEOUT):
                 raise IndexFolderError(
-                    f"{server} has no collection {name!r}; make it with MilvusIndex.create."
+                    f"{server} has no collection {name!r}; make it with `pseudoquery index` or "
+                    "MilvusIndex.create."
                 )
             schema = client.describe_collection(name, timeout=TIMEOUT)
             types = {one["name"]: one["params"] for one in schema["fields"]}
@@ -161,11 +180,18 @@ class Collection:
         with plain_errors(self.address):
             yield self
 
+    bare_snapshot = snapshot  # there are no vectors that a reader of documents could do without
+
     @contextmanager
     def writer(self) -> Iterator[Collection]:
         """Change documents. There may be many writers: the newest version of a document counts."""
         with plain_errors(self.address):
             yield self
+
+    @property
+    def view(self) -> View:
+        """Refuse: all vectors at once are what a folder has, and the engine does not give."""
+        raise QueryError("an index in Milvus has no such comparison.")
 
     def count(self) -> int:
         """Count documents, by their first rows; one that is being replaced may count twice."""
@@ -202,7 +228,7 @@ class Collection:
         wanted = [*_FACTS, "vector"] if vectors else _FACTS
         found: dict[str, Kept] = {}
         for some in _some(ids, IDS_AT_ONCE):
-            found |= self._assembled(self._rows(one_of("document", some), wanted))
+            found |= self._assembled(self._rows(_of_documents(some), wanted))
         return found
 
     def search(
@@ -258,7 +284,7 @@ class Collection:
         """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
         for batch in _some(zip(documents, vectors, strict=True), IDS_AT_ONCE):
             ids = [document.id for document, _ in batch]
-            known = list(self._rows(one_of("document", ids), ["version"]))
+            known = list(self._rows(_of_documents(ids), ["version"]))
             # A clock may have been set back: a new version must be newer than any that is there.
             first = max([time.time_ns(), *(row["version"] + 1 for row in known)])
             rows: list[dict[str, Any]] = []
@@ -266,15 +292,24 @@ class Collection:
                 rows += self._rows_of(document, own, first + number)
             self._insert(rows)
             if known:
-                self._delete(_both(one_of("document", ids), f"version < {first}"))
+                self._delete(_both(_of_documents(ids), f"version < {first}"))
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Delete documents; returns the ids that were there."""
         ids = list(dict.fromkeys(ids))
         there = self.read(ids, vectors=False)
         for some in _some(ids, IDS_AT_ONCE):
-            self._delete(one_of("document", some))
+            self._delete(_of_documents(some))
         return [id_ for id_ in ids if id_ in there]
+
+    def remembered(self, name: str) -> str | None:
+        """Return the note of this name."""
+        row = next(self._rows(_of_note(name), ["content"]), None)
+        return None if row is None else str(row["content"])
+
+    def forget(self, name: str) -> None:
+        """Forget the note of this name."""
+        self._delete(_of_note(name))
 
     def compact(self) -> None:
         """Let the engine give the space of deleted rows back."""
@@ -307,15 +342,21 @@ class Collection:
         ]
 
     def _settings_row(self) -> dict[str, Any]:
+        return self._bare_row(SETTINGS_PLACE, "", json.dumps(asdict(self.settings)))
+
+    def _note_row(self, note: tuple[str, str]) -> dict[str, Any]:
+        return self._bare_row(NOTE_PLACE, *note)
+
+    def _bare_row(self, place: int, name: str, content: str) -> dict[str, Any]:
         return {
-            "document": "",
+            "document": name,
             "version": 0,
-            "place": SETTINGS_PLACE,
+            "place": place,
             "rows": 1,
             "is_vector": False,
             "length": 0.0,
             "facets": {},
-            "content": json.dumps(asdict(self.settings)),
+            "content": content,
             "vector": [0.0] * self.settings.dimension,
         }
 
@@ -372,14 +413,19 @@ class Collection:
 
     def _rows(self, expression: str, output: list[str]) -> Iterator[dict[str, Any]]:
         """Read rows, however many there are."""
-        pages = self._client.query_iterator(
-            self._name,
-            batch_size=ROWS_AT_ONCE,
-            filter=expression,
-            output_fields=output,
-            consistency_level="Strong",
-            timeout=TIMEOUT,
-        )
+        asked: dict[str, Any] = {
+            "collection_name": self._name,
+            "filter": expression,
+            "output_fields": output,
+            "consistency_level": "Strong",
+            "timeout": TIMEOUT,
+        }
+        # Few come at once; an iterator asks several times, and each time waits for the engine.
+        few = self._client.query(limit=FEW_ROWS, **asked)
+        if len(few) < FEW_ROWS:
+            yield from few
+            return
+        pages = self._client.query_iterator(batch_size=ROWS_AT_ONCE, **asked)
         try:
             while page := pages.next():
                 yield from page
@@ -431,7 +477,7 @@ def _milvus() -> Any:
     try:
         import pymilvus
     except ImportError as error:
-        raise ImportError(
+        raise ServiceError(
             "pymilvus is not installed; run: pip install 'pseudoquery[milvus]'"
         ) from error
     # It would print a traceback for each error that is raised anyway.
@@ -440,6 +486,7 @@ def _milvus() -> Any:
 
 
 def _connect(server: str, token: str) -> Any:
+    token = token or os.environ.get(TOKEN, "")
     return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT)
 
 
@@ -447,6 +494,11 @@ def _split(address: str) -> tuple[str, str]:
     """Part an address into the server's and the collection's name."""
     server, _, name = address.rpartition("/")
     scheme, _, host = server.partition("://")
+    if "@" in host:  # it would be shown wherever the address is
+        raise ServiceError(
+            "an address holds no user and no password; give them as a token, USER:PASSWORD, in the "
+            f"environment variable {TOKEN}."
+        )
     if scheme not in ("http", "https") or not host or not name.isidentifier():
         raise ServiceError(
             f"{address!r} is not the address of a collection; write it as "
@@ -492,6 +544,15 @@ def _pieces(document: Document) -> list[str]:
         ensure_ascii=False,
     )
     return [content[start : start + PIECE] for start in range(0, len(content), PIECE)]
+
+
+def _of_documents(ids: Sequence[str]) -> str:
+    """Describe the rows of documents; the settings and notes have names of their own."""
+    return _both("place >= 0", one_of("document", ids))
+
+
+def _of_note(name: str) -> str:
+    return _both(f"place == {NOTE_PLACE}", one_of("document", [name]))
 
 
 def _both(first: str, second: str) -> str:

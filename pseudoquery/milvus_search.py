@@ -25,6 +25,9 @@ from pseudoquery.segments import Segment
 from pseudoquery.store import Stored
 from pseudoquery.view import View, make_view
 
+VECTORS_PER_DOCUMENT = 3
+"""How many vectors are asked for at first; most often they are of enough documents."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -98,7 +101,7 @@ class Search:
     def _recall(self, queries: Queries) -> list[Best]:
         expression = narrowing(self.where)
         wanted = max(self.depth.documents, self.top)
-        number = min(self.depth.vectors or 2 * wanted, LARGEST_SEARCH)
+        number = min(self.depth.vectors or VECTORS_PER_DOCUMENT * wanted, LARGEST_SEARCH)
         known: dict[str, Kept | None] = {}
         bests: dict[int, Best] = {}
         pending = list(range(len(queries)))

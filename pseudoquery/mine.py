@@ -6,7 +6,7 @@ own score, so that it learns from what it would get wrong now (ANCE).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sentence_transformers import MultiVectorEncoder
 
@@ -33,11 +33,20 @@ def mine(model: MultiVectorEncoder, material: Material, depth: int) -> Negatives
             representation_of(model),
             2 * depth + MARGIN,
         )
-        for example, best in zip(own.examples, places.tolist(), strict=True):
-            ranked = (own.ids[place] for place in best)
-            kept = hard_negatives(example, ranked, own.texts, depth)
-            negatives[query_key(own, example)] = kept
+        negatives |= kept_negatives(own, places.tolist(), depth)
     return negatives
+
+
+def kept_negatives(
+    own: Lesson, places: Iterable[Sequence[int]], depth: int
+) -> dict[str, list[str]]:
+    """Keep, of the documents ranked for each query by their places, the best wrong ones."""
+    return {
+        query_key(own, example): hard_negatives(
+            example, (own.ids[place] for place in best), own.texts, depth
+        )
+        for example, best in zip(own.examples, places, strict=True)
+    }
 
 
 def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
@@ -46,8 +55,6 @@ def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
     for own in lessons:
         queries = [example.query for example in own.examples]
         rankings = rank_by_words(own.texts.values(), queries, 2 * depth + MARGIN)
-        for example, best in zip(own.examples, rankings, strict=True):
-            ranked = (own.ids[place] for place, _ in best)
-            kept = hard_negatives(example, ranked, own.texts, depth)
-            negatives[query_key(own, example)] = kept
+        places = ([place for place, _ in best] for best in rankings)
+        negatives |= kept_negatives(own, places, depth)
     return negatives

@@ -13,7 +13,9 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -60,6 +62,7 @@ def bar(total: int | None, doing: str = "Encoding") -> Iterator[Callable[[int], 
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        _Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=errors,
@@ -68,6 +71,13 @@ def bar(total: int | None, doing: str = "Encoding") -> Iterator[Callable[[int], 
     ) as shown:
         task = shown.add_task(doing, total=total)
         yield lambda more: shown.advance(task, more)
+
+
+class _Rate(ProgressColumn):
+    """How many are done in a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
 
 def working(on: str) -> Status:

@@ -63,10 +63,10 @@ def tokenise(
     if cache is not None:
         path = cache / f"{_fingerprint(model, texts, task, most)}.safetensors"
         if path.exists():
-            return _unpack(load_file(path))
+            return unpack(load_file(path))
         made = tokenise(model, texts, task, most)
         cache.mkdir(parents=True, exist_ok=True)
-        write_durably(path, save(_pack(made)))
+        write_durably(path, save(pack(made)))
         return made
     tokenised = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):
@@ -115,7 +115,7 @@ def _fingerprint(
     return digest.hexdigest()[:32]
 
 
-def _pack(texts: Sequence[Windowed]) -> dict[str, NDArray[Any]]:
+def pack(texts: Sequence[Windowed]) -> dict[str, NDArray[Any]]:
     """Lay the windows of all texts end to end."""
     ids = [own for text in texts for own in text.ids]
     kept = [own for text in texts for own in text.kept]
@@ -127,8 +127,8 @@ def _pack(texts: Sequence[Windowed]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _unpack(packed: Mapping[str, NDArray[Any]]) -> list[Windowed]:
-    """Undo `_pack`."""
+def unpack(packed: Mapping[str, NDArray[Any]]) -> list[Windowed]:
+    """Undo `pack`."""
     ends = np.cumsum(packed["lengths"])[:-1]
     ids, kept = (np.split(packed[key], ends) for key in ("ids", "kept"))
     windows = iter(zip(ids, kept, strict=True))
@@ -211,22 +211,33 @@ def encode_windowed(
 
     Each batch is (texts, vectors, dim), its mask (texts, vectors), and which texts these are.
     """
-    model.eval()
+    return [
+        (*encode_batch(model, [texts[text] for text in own], task), own)
+        for own in batches_of_like_length(texts, model.device)
+    ]
+
+
+def batches_of_like_length(texts: Sequence[Windowed], device: torch.device) -> Iterator[list[int]]:
+    """Cut texts into batches for one pass each, longest first; yields which texts they are."""
     lengths = [len(text) for text in texts]
     order = sorted(range(len(texts)), key=lambda text: -lengths[text])
-    batches = []
-    limit = ENCODED_TOKENS["cpu" if model.device.type == "cpu" else "gpu"]
+    limit = ENCODED_TOKENS["cpu" if device.type == "cpu" else "gpu"]
     start = 0
     while start < len(order):
         own = order[start : start + max(1, limit // max(lengths[order[start]], 1))]
-        features = {
-            key: value.to(model.device) for key, value in collate([texts[i] for i in own]).items()
-        }
-        with torch.inference_mode():
-            outputs = model(features, task=task)
-        batches.append((outputs["token_embeddings"].float(), outputs["attention_mask"].bool(), own))
+        yield own
         start += len(own)
-    return batches
+
+
+def encode_batch(
+    model: MultiVectorEncoder, texts: Sequence[Windowed], task: Task
+) -> tuple[Tensor, Tensor]:
+    """Encode tokenised texts in one pass: vectors (texts, vectors, dim) and their mask."""
+    model.eval()
+    features = {key: value.to(model.device) for key, value in collate(texts).items()}
+    with torch.inference_mode():
+        outputs = model(features, task=task)
+    return outputs["token_embeddings"].float(), outputs["attention_mask"].bool()
 
 
 def _round_width(length: int) -> int:

@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,14 @@ class Writer:
 
     def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
         """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
-        if not documents:
-            return
+        if documents:
+            self.adopt(documents, joined_vectors(vectors, self._dimension, self._dtype))
+
+    def adopt(self, documents: Sequence[Document], segment: Segment) -> None:
+        """Add documents whose vectors are a segment already, made by `joined_vectors`."""
         first = self._next("documents")
         ordinals = np.arange(first, first + len(documents), dtype=np.int64)
-        counts = np.array([len(own) for own in vectors], dtype=np.int64)
-        own = [own.reshape(-1, self._dimension) for own in vectors]
-        segment = make_segment(np.concatenate(own), ordinals, counts, self._dtype)
+        segment = replace(segment, ordinals=ordinals)
         facts = write_segment(self._folder, self._next("segments"), segment)
         with self._transaction():
             self._remove([document.id for document in documents])
@@ -106,7 +107,7 @@ class Writer:
         number = self._next("segments")
         written: list[SegmentFacts] = []
         for run in _runs(facts):
-            merged = _without(_joined([sound_segment(self._folder, one) for one in run]), dead)
+            merged = without(_joined([sound_segment(self._folder, one) for one in run]), dead)
             if len(merged.ordinals):
                 written.append(write_segment(self._folder, number + len(written), merged))
         with self._transaction():
@@ -261,6 +262,15 @@ def _runs(facts: Sequence[SegmentFacts]) -> Iterator[list[SegmentFacts]]:
         yield run
 
 
+def joined_vectors(
+    vectors: Sequence[NDArray[np.float32]], dimension: int, dtype: np.dtype[Any]
+) -> Segment:
+    """Make a segment of the vectors of documents, numbered from 0: an index has its own numbers."""
+    counts = np.array([len(own) for own in vectors], dtype=np.int64)
+    values = np.concatenate([own.reshape(-1, dimension) for own in vectors])
+    return make_segment(values, np.arange(len(vectors), dtype=np.int64), counts, dtype)
+
+
 def make_segment(
     vectors: NDArray[np.float32],
     ordinals: NDArray[np.int64],
@@ -294,7 +304,8 @@ def _joined(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def _without(segment: Segment, dead: NDArray[np.int64]) -> Segment:
+def without(segment: Segment, dead: NDArray[np.int64]) -> Segment:
+    """Leave out the vectors of the documents with these numbers."""
     alive = ~np.isin(segment.ordinals, dead)
     rows = np.repeat(alive, segment.counts)
     return Segment(

@@ -332,6 +332,7 @@ def test_every_option_is_used_in_a_test() -> None:
     tests = "".join(
         (here / name).read_text()
         for name in (
+            "cluster/test_milvus_cli.py",
             "test_bench.py",
             "test_cli.py",
             "test_cli_research.py",
@@ -780,7 +781,7 @@ def test_interrupted_by_the_user(
     def interrupt(folder: Path) -> None:
         raise error
 
-    monkeypatch.setattr(cli_module, "_open", interrupt)
+    monkeypatch.setattr(cli_module, "open_index", interrupt)
     ran = run("info", built)
     assert (ran.code, ran.out) == (130, "")
     assert "everything acknowledged so far is safe" in ran.err
@@ -792,7 +793,7 @@ def test_an_unknown_system_error_is_a_sentence(
     def fail(folder: Path) -> None:
         raise OSError(5, "Input/output error", "some file")
 
-    monkeypatch.setattr(cli_module, "_open", fail)
+    monkeypatch.setattr(cli_module, "open_index", fail)
     refused(run("info", built), "some file: Input/output error.")
 
 
@@ -801,7 +802,7 @@ def test_a_bug_is_reported_as_one(tmp_path: Path, debug: bool) -> None:
     program = (
         "from pseudoquery import cli\n"
         "def fail(folder): raise ZeroDivisionError('oh')\n"
-        "cli._open = fail\n"
+        "cli.open_index = fail\n"
         "cli.main(['info', 'x'])\n"
     )
     environment = {**os.environ, **({"PSEUDOQUERY_DEBUG": "1"} if debug else {})}

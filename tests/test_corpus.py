@@ -369,7 +369,7 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "csv quote": ("d.csv", b'id,"text\n', r"d\.csv line 1: not valid CSV"),
     "csv utf-8": ("d.csv", b"id,text,\xff\n", r"d\.csv line 1: not valid UTF-8"),
     "tsv twice": ("d.tsv", b"id\ttext\tk\tk\n", r"d\.tsv line 1: .* each name must occur once"),
-    "empty folder": ("sub/image.png", b"", r"the folder has no corpus\.jsonl and no \.txt or \.md"),
+    "empty folder": ("sub/image.png", b"", r"the folder has no \.jsonl, \.txt or \.md files"),
 }
 
 

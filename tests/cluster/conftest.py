@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from cluster.milvus_server import MilvusServer
+from cluster.milvus_server import start_milvus
 from pseudoquery.index import Index
 from pseudoquery.milvus import MilvusIndex
 
@@ -28,7 +27,7 @@ def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if running := os.environ.get("MILVUS_ADDRESS"):
         yield running
         return
-    server = MilvusServer(tmp_path_factory.mktemp("milvus"))
+    server = start_milvus(tmp_path_factory.mktemp("milvus"))
     yield server.url
     server.stop()
 
@@ -43,13 +42,15 @@ def new_name() -> str:
     return f"test_{uuid4().hex}"
 
 
-@pytest.fixture(params=["folder", pytest.param("milvus", marks=pytest.mark.cluster)])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+@pytest.fixture(
+    scope="session", params=["folder", pytest.param("milvus", marks=pytest.mark.cluster)]
+)
+def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Make an index in the place that is being tried."""
 
     def made(**how: Any) -> Index:
         if request.param == "folder":
-            return Index.create(tmp_path / new_name(), **how)
+            return Index.create(tmp_path_factory.mktemp("contract") / "index", **how)
         return MilvusIndex.create(f"{request.getfixturevalue('milvus')}/{new_name()}", **how)
 
     return made

@@ -18,7 +18,7 @@ from pseudoquery.milvus_collection import Collection
 def main(address: str, seed: str) -> None:
     """Write until killed."""
     choose = random.Random(seed)
-    with Collection.open(address, "").writer() as writer:
+    with Collection.open(address).writer() as writer:
         say("ready")
         while True:
             operation = random_operation(choose)

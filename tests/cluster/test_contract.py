@@ -25,9 +25,20 @@ QUERIES = ["the river and the king", "who saw the moon", "war peace", *WORDS[:12
 NASTY = ['"', "\\", "\\\"' or 1 == 1 or '", "a\nb\tc", "é", "日本", "{x}", "%", "[0]", "\x01", " "]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def index(make: Make, tiny_model: MultiVectorEncoder) -> Index:
-    made = make(model=tiny_model, vector_type="float32")
+    """An index of all documents that many tests ask; not to be changed."""
+    return filled(make, tiny_model)
+
+
+@pytest.fixture
+def own(make: Make, tiny_model: MultiVectorEncoder) -> Index:
+    """An index of all documents, to be changed."""
+    return filled(make, tiny_model)
+
+
+def filled(make: Make, model: MultiVectorEncoder) -> Index:
+    made = make(model=model, vector_type="float32")
     made.add(DOCUMENTS)
     return made
 
@@ -111,8 +122,8 @@ def test_a_certified_answer_is_the_exact_one(index: Index, recall: int) -> None:
 
 def test_hits_say_what_each_vector_weighs(index: Index) -> None:
     hit = index.search("the river", 1).hits[0]
-    own = index.encode([next(one for one in DOCUMENTS if one.id == hit.id)])[0][0]
-    assert len(hit.weights) == len(own)
+    vectors = index.encode([next(one for one in DOCUMENTS if one.id == hit.id)])[0][0]
+    assert len(hit.weights) == len(vectors)
     assert sum(hit.weights) == pytest.approx(1)
 
 
@@ -128,32 +139,32 @@ def test_documents_come_back_as_they_went_in(index: Index) -> None:
     assert (hit.title, hit.text, hit.metadata) == (found.title, found.text, found.metadata)
 
 
-def test_updates(index: Index) -> None:
+def test_updates(own: Index) -> None:
     first = DOCUMENTS[0]
     changed = replace(first, text="a bridge over the winter garden", metadata={"n": 100})
-    added = index.add([first, changed, Document("new", "the castle")])
+    added = own.add([first, changed, Document("new", "the castle")])
     assert (added.added, added.updated, added.unchanged) == (1, 1, 1)
-    assert len(index) == len(DOCUMENTS) + 1
-    assert index.get(first.id) == changed
+    assert len(own) == len(DOCUMENTS) + 1
+    assert own.get(first.id) == changed
     documents = [*DOCUMENTS[1:], changed, Document("new", "the castle")]
-    assert list(index.documents()) == documents
+    assert list(own.documents()) == documents
     for query in (changed.text, "the castle", *QUERIES[:3]):
-        same(pairs(index, query, 50, exact=True), brute_force(index, query, documents))
-    assert [one.id for one in index.documents({"n": 100})] == [first.id]
-    assert not list(index.documents({"n": 0}))
+        same(pairs(own, query, 50, exact=True), brute_force(own, query, documents))
+    assert [one.id for one in own.documents({"n": 100})] == [first.id]
+    assert not list(own.documents({"n": 0}))
 
 
-def test_deletes(index: Index) -> None:
+def test_deletes(own: Index) -> None:
     gone = [one.id for one in DOCUMENTS[::2]]
-    assert index.delete([*gone, "nobody"]) == gone
-    assert index.delete(gone) == []
-    assert len(index) == len(DOCUMENTS) - len(gone)
+    assert own.delete([*gone, "nobody"]) == gone
+    assert own.delete(gone) == []
+    assert len(own) == len(DOCUMENTS) - len(gone)
     for query in QUERIES[:3]:
-        same(pairs(index, query, 50, exact=True), brute_force(index, query, DOCUMENTS[1::2]))
-    index.add([DOCUMENTS[0]])
-    assert index.get(DOCUMENTS[0].id) == DOCUMENTS[0]
-    index.compact()
-    assert list(index.documents()) == [*DOCUMENTS[1::2], DOCUMENTS[0]]
+        same(pairs(own, query, 50, exact=True), brute_force(own, query, DOCUMENTS[1::2]))
+    own.add([DOCUMENTS[0]])
+    assert own.get(DOCUMENTS[0].id) == DOCUMENTS[0]
+    own.compact()
+    assert list(own.documents()) == [*DOCUMENTS[1::2], DOCUMENTS[0]]
 
 
 FILTERS: list[tuple[dict[str, Any], Callable[[Document], bool]]] = [

@@ -14,7 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.errors import CorpusError, IndexFolderError, ModelError, QueryError, ServiceError
+from pseudoquery import milvus_collection
+from pseudoquery.errors import (
+    CorpusError,
+    IndexFolderError,
+    ModelError,
+    PseudoqueryError,
+    QueryError,
+    ServiceError,
+)
 from pseudoquery.index import Index
 from pseudoquery.milvus import MilvusIndex
 from pseudoquery.milvus_collection import Collection
@@ -118,6 +126,14 @@ def test_more_vectors_are_asked_for_until_there_are_enough_documents(
     assert answer.candidates >= 10
     asked = SearchSettings(recall_vectors=120)
     assert index.search("the river", 10, settings=asked).candidates < 10
+
+
+def test_many_rows_are_read_as_few_are(index: MilvusIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = index.search("the river", 100, exact=True)
+    monkeypatch.setattr(milvus_collection, "FEW_ROWS", 7)
+    monkeypatch.setattr(milvus_collection, "ROWS_AT_ONCE", 5)
+    assert list(index.documents()) == DOCUMENTS
+    assert index.search("the river", 100, exact=True) == few
 
 
 def test_a_version_that_is_not_complete_is_not_seen(index: MilvusIndex) -> None:
@@ -254,7 +270,7 @@ def test_nothing_answers(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_database_that_is_not_there(milvus: str, capfd: Any) -> None:
-    with pytest.raises(ServiceError, match=r"refuses: .*nowhere"):
+    with pytest.raises(PseudoqueryError, match=r"nowhere"):
         MilvusIndex.open(f"{milvus}/nowhere/papers")
     assert "Traceback" not in capfd.readouterr().err
 
@@ -304,12 +320,13 @@ def test_what_milvus_can_not_do(index: MilvusIndex) -> None:
         index.add([Document("a" * 2000, "text")])
     with pytest.raises(CorpusError, match="the metadata takes"):
         index.add([Document("a", "text", metadata={"numbers": list(range(20_000))})])
-    assert list(index.documents()) == DOCUMENTS
+    assert (index.get(""), index.delete([""])) == (None, [])  # the settings have no id
+    assert list(MilvusIndex.open(index.collection.address).documents()) == DOCUMENTS
     with pytest.raises(IndexFolderError, match="no first step 'flat'"):
         MilvusIndex.create("http://localhost:1/a", model=index.model, first_step="flat")  # type: ignore[arg-type]
 
 
 def test_without_pymilvus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymilvus", None)
-    with pytest.raises(ImportError, match=r"pip install 'pseudoquery\[milvus\]'"):
+    with pytest.raises(ServiceError, match=r"pip install 'pseudoquery\[milvus\]'"):
         MilvusIndex.open("http://localhost:1/a")

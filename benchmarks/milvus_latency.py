@@ -1,0 +1,157 @@
+"""Measure what a search in Milvus takes, beside an index folder with the same vectors.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.milvus_latency
+
+It starts a milvus-lite and, where it can run, the server 2.3.5 (`make .venv-milvus/server.stamp`),
+as the tests do but with the server's usual settings; `--address` names another, that runs already.
+Queries are asked one at a time, each of all engines in turn, so that a busy machine is as busy for
+all. They are vectors: encoding a question takes equally long everywhere. An answer counts as
+recalled by the documents that the folder's proven answer has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.bench import machine, synthetic_vectors
+from pseudoquery.bench_search import fill, synthetic_queries
+from pseudoquery.candidates import Structures
+from pseudoquery.index import Index
+from pseudoquery.milvus import MilvusIndex
+from pseudoquery.milvus_collection import Collection
+from pseudoquery.milvus_search import Search
+from pseudoquery.representation import Representation
+from pseudoquery.search import Depth, search
+from pseudoquery.store import Snapshot, Store
+from tests.cluster.milvus_server import MilvusLite, MilvusStandalone, why_not
+
+TOP, RECALL, WARM = 10, 200, 3
+PROVEN, TWO_STEPS = "folder, proven (flat8)", "folder, two steps (flat)"
+
+
+class Found(NamedTuple):
+    """What an engine answered."""
+
+    ids: list[str]
+    certified: bool
+
+
+Ask = Callable[[NDArray[np.float32]], Found]
+
+
+class AsInstalled(MilvusStandalone):
+    """The server 2.3.5 as it comes."""
+
+    settings = ()
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--documents", type=int, default=2_000)
+    arguments.add_argument("--k", type=int, default=8)
+    arguments.add_argument("--dimension", type=int, default=384)
+    arguments.add_argument("--queries", type=int, default=50)
+    arguments.add_argument("--address", action="append", default=[], metavar="http://HOST:PORT")
+    options = arguments.parse_args()
+    vectors = synthetic_vectors(options.documents, options.k, options.dimension)
+    asked = synthetic_queries(vectors, options.queries)
+    settings = Representation(k=options.k, scale=10.0)
+    print(json.dumps({**vars(options), "top": TOP, "recall": RECALL, "machine": machine()}))
+    with TemporaryDirectory() as temporary, engines(Path(temporary), options.address) as running:
+        store = fill(Path(temporary) / "index", vectors, "float16")
+        with store.snapshot() as snapshot:
+            asks = {
+                PROVEN: in_folder(store, snapshot, "flat8", settings),
+                TWO_STEPS: in_folder(store, snapshot, "flat", settings),
+            }
+            for name, url in running.items():
+                asks[name] = in_milvus(Index(store), f"{url}/latency_{uuid4().hex}", settings)
+            taken, answers = measure(asks, asked)
+    for name, times in taken.items():
+        print(json.dumps({"engine": name, **row(times, taken[TWO_STEPS], answers, name)}))
+
+
+@contextmanager
+def engines(folder: Path, addresses: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Start what can be started here; returns the addresses by name."""
+    started: dict[str, MilvusLite] = {}
+    try:
+        for name, engine in (("milvus-lite 3.2.2", MilvusLite), ("Milvus 2.3.5", AsInstalled)):
+            if engine is AsInstalled and (problem := why_not()):
+                print(json.dumps({"engine": name, "left_out": problem}))
+                continue
+            own = folder / engine.__name__
+            own.mkdir()
+            started[name] = engine(own)
+        yield {name: one.url for name, one in started.items()} | {one: one for one in addresses}
+    finally:
+        for one in started.values():
+            one.stop()
+
+
+def in_folder(store: Store, snapshot: Snapshot, structure: str, settings: Representation) -> Ask:
+    view, ids = snapshot.view, snapshot.ids()
+    step = Structures(store.folder).get(structure, view)
+
+    def ask(query: NDArray[np.float32]) -> Found:
+        (best,) = search(view, step, [query], settings, TOP, depth=Depth(RECALL))
+        return Found([ids[int(view.ordinals[one])] for one in best.documents], best.certified)
+
+    return ask
+
+
+def in_milvus(index: Index, address: str, settings: Representation) -> Ask:
+    there = MilvusIndex(Collection.create(address, index.settings))
+    there.import_from(index)
+    asking = Search(there.collection, settings, TOP, Depth(RECALL), None, exact=False)
+
+    def ask(query: NDArray[np.float32]) -> Found:
+        (best,) = asking.best([query])
+        return Found([one.kept.stored.document.id for one in best.scored], best.certified)
+
+    return ask
+
+
+def measure(
+    asks: dict[str, Ask], queries: Sequence[NDArray[np.float32]]
+) -> tuple[dict[str, list[float]], dict[str, list[Found]]]:
+    """Ask each query of all in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in asks}
+    answers: dict[str, list[Found]] = {name: [] for name in asks}
+    for turn, query in enumerate([*queries[:WARM], *queries]):
+        for name, ask in asks.items():
+            start = time.perf_counter()
+            found = ask(query)
+            if turn >= WARM:
+                taken[name].append(time.perf_counter() - start)
+                answers[name].append(found)
+    return taken, answers
+
+
+def row(
+    times: list[float], beside: list[float], answers: dict[str, list[Found]], name: str
+) -> dict[str, float]:
+    truth = [set(one.ids) for one in answers[PROVEN]]
+    found = [len(set(one.ids) & true) for one, true in zip(answers[name], truth, strict=True)]
+    return {
+        "median_ms": round(1000 * float(np.median(times)), 2),
+        "p95_ms": round(1000 * float(np.quantile(times, 0.95)), 2),
+        "ratio": round(float(np.median(times) / np.median(beside)), 1),
+        "recall": round(sum(found) / sum(map(len, truth)), 4),
+        "proven": round(float(np.mean([one.certified for one in answers[name]])), 3),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Documents encoded in a second on 1, 2 and 3 Ray nodes, beside the plain command.
+
+    python benchmarks/ray_nodes.py
+
+All nodes are on this machine and share its cores, so it shows what Ray costs, and that nodes add up
+as far as there are cores for them; what more machines give has to be measured on them. Each node
+has one worker that encodes, on one core; the plain command has as many threads as cores.
+
+The rate is counted from when every worker has delivered once, as starting them takes seconds
+whatever the corpus; those seconds are in the whole time. Vectors are compared with the plain ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from pseudoquery.build import build
+from pseudoquery.datasets import load_dataset
+from pseudoquery.ray_index import build_on
+from pseudoquery.store import Store
+
+MEMORY = 200 << 20
+"""Bytes for the objects of each node."""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--documents", type=int, default=3072)
+    arguments.add_argument("--characters", type=int, default=300, help="of each document")
+    arguments.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 3])
+    arguments.add_argument("--model", default="default")
+    options = arguments.parse_args()
+    print(f"All nodes share the {os.cpu_count()} cores of this machine.", flush=True)
+    with TemporaryDirectory() as temporary:
+        corpus = Path(temporary) / "documents.jsonl"
+        write_corpus(corpus, options.documents, options.characters)
+        plain = Path(temporary) / "plain"
+        clock = Clock(skip=1)
+        for batch in build(str(corpus), plain, model=options.model):
+            clock.tick(batch.total)
+        show("plain", clock, plain, plain)
+        for count in options.nodes:
+            folder = Path(temporary) / f"{count} nodes"
+            clock = Clock(skip=count)
+            with cluster(count) as address:
+                for _ in build_on(
+                    address, str(corpus), folder, on_encoded=clock.tick, model=options.model
+                ):
+                    pass
+            show(f"{count} nodes", clock, folder, plain)
+
+
+class Clock:
+    """Counts what is done, and when; the first deliveries are only counted as done."""
+
+    def __init__(self, skip: int) -> None:
+        self._skip = skip
+        self._begun = time.perf_counter()
+        self._done: list[tuple[float, int]] = []
+
+    def tick(self, documents: int) -> None:
+        """So many more are done."""
+        self._done.append((time.perf_counter() - self._begun, documents))
+
+    def figures(self) -> dict[str, float]:
+        """Return the whole time, and the rate after the first deliveries."""
+        first, rest = self._done[self._skip - 1], self._done[self._skip :]
+        rate = sum(documents for _, documents in rest) / (self._done[-1][0] - first[0])
+        return {"seconds": round(self._done[-1][0], 1), "documents_per_second": round(rate, 1)}
+
+
+def show(what: str, clock: Clock, folder: Path, plain: Path) -> None:
+    mine, theirs = vectors(folder), vectors(plain)
+    off = float(np.abs(mine - theirs).max()) if mine.shape == theirs.shape else float("inf")
+    print(json.dumps({"on": what, **clock.figures(), "largest_difference": off}), flush=True)
+
+
+def vectors(folder: Path) -> np.ndarray:
+    with Store.open(folder).snapshot() as snapshot:
+        return np.concatenate([one.decoded() for one in snapshot.view.segments])
+
+
+def write_corpus(path: Path, count: int, characters: int) -> None:
+    """Cut and repeat the bundled articles until they are so many."""
+    texts = cycle([one.text for one in load_dataset("squad-dev", "dev").documents()])
+    with path.open("w") as file:
+        for number, text in enumerate(islice(texts, count)):
+            start = number * characters % max(1, len(text) - characters)
+            row = {"id": str(number), "text": text[start : start + characters]}
+            file.write(json.dumps(row) + "\n")
+
+
+@contextmanager
+def cluster(count: int) -> Iterator[str]:
+    """Start nodes with a CPU each, and one more in the first, to read with."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    made = import_module("ray.cluster_utils").Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 2, "object_store_memory": MEMORY, "include_dashboard": False},
+    )
+    try:
+        for _ in range(count - 1):
+            made.add_node(num_cpus=1, object_store_memory=MEMORY)
+        made.wait_for_nodes()
+        yield made.address
+    finally:
+        made.shutdown()
+
+
+if __name__ == "__main__":
+    main()
