@@ -16,7 +16,7 @@ from pseudoquery.encoding import document_text, pool_texts, pooling_of, read_tex
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.evaluate import evaluate
 from pseudoquery.index import Index, batches
-from pseudoquery.representation import preset
+from pseudoquery.representation import Representation, preset
 from pseudoquery.terminal import bar, console, show_answer, working
 from pseudoquery.trial import Ask, ask_all
 
@@ -31,22 +31,22 @@ def run(folder: Path, data: Path | None = None) -> None:
     """Carry out the tour, making two indexes in this folder and beside it."""
     with as_file(files("pseudoquery") / "data" / "squad-dev") as bundled:
         data = data or bundled
-        index = _create(folder, "recommended")
-        single = _create(folder.with_name(f"{folder.name}-single"), "single-vector")
+        index = _create(folder)
+        single = _create(folder.with_name(f"{folder.name}-single"), preset("single-vector"))
         _fill(data, index, single)
         _show_questions(index)
         _show_table(data, index, single)
     _show_next_steps(folder)
 
 
-def _create(folder: Path, name: str) -> Index:
-    """Make an empty index, in place of an earlier tour's."""
+def _create(folder: Path, representation: Representation | None = None) -> Index:
+    """Make an empty index, in place of an earlier tour's; as the model has learnt, if not told."""
     if folder.exists():
         if not (folder / "index.sqlite").exists():
             raise IndexFolderError(f"{folder} exists and is not an index; choose another --folder.")
         shutil.rmtree(folder)
     with working("Loading the encoder"):
-        return Index.create(folder, representation=preset(name))
+        return Index.create(folder, representation=representation)
 
 
 def _fill(data: Path, index: Index, single: Index) -> None:
@@ -103,7 +103,7 @@ def _show_table(data: Path, index: Index, single: Index) -> None:
 
 def _show_next_steps(folder: Path) -> None:
     console.print(
-        "\nThe encoder is all-MiniLM-L6-v2, not yet trained for pseudo queries. Now try:\n"
+        "\nThe encoder has learnt from other articles and questions of the same kind. Now try:\n"
         f'  pseudoquery search {folder} "your question"\n'
         f'  pseudoquery explain {folder} "Who was Luther\'s wife?" dev-26-w11\n'
         "  pseudoquery index your-documents.jsonl --out my-index\n"

