@@ -63,11 +63,13 @@ def make_card(facts: Facts) -> str:
         license=facts.base_licence,
         base_model=facts.base_model_id,
     )
+    sets = facts.figures.values()
+    # Some sets have answers to look for, and with them measures that others lack.
+    measures = [one for one in next(iter(sets), {}) if all(one in own for own in sets)]
     scores = [
-        (name, *(f"{100 * value:.2f}" for value in own.values()))
+        (name, *(f"{100 * own[one]:.2f}" for one in measures))
         for name, own in facts.figures.items()
     ]
-    measures = next(iter(facts.figures.values()), {})
     sections = (
         f"# A retrieval model trained by pseudoquery {VERSION}",
         f"It turns documents into {_kind(facts.representation)} and is loaded with "

@@ -112,3 +112,10 @@ def test_the_kind_of_vectors_is_named(tiny_model: MultiVectorEncoder) -> None:
     text = make_card(facts)
     assert "| a\\|b | c d |" in text
     assert "license: mit" in text
+
+
+def test_only_measures_that_all_sets_have_are_told() -> None:
+    figures = {"a": {"RR@10": 0.5, "answer@1": 0.25}, "b": {"RR@10": 0.75}}
+    card = make_card(Facts("base", None, None, PRESETS["recommended"], (), {}, figures))
+    assert "| set | RR@10 |" in card
+    assert "| a | 50.00 |\n| b | 75.00 |" in card
