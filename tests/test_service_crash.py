@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
@@ -27,8 +27,8 @@ from pseudoquery.store import Store
 from pseudoquery.verify import problems
 
 KILLS = int(os.environ.get("PSEUDOQUERY_KILLS", "5"))
-LONGEST = 0.7
-"""Seconds of writing before a kill, at most."""
+MOST = 40
+"""So many changes are acknowledged, at most, before the service is killed."""
 WRITERS = 4
 
 State = dict[str, Document | None]
@@ -89,7 +89,10 @@ def test_a_killed_service_has_lost_nothing(forks: Forks, template: Path, tmp_pat
         pid, url = forks.start(folder)
         with ThreadPoolExecutor(WRITERS) as pool:
             writing = [pool.submit(writer.write, url) for writer in writers]
-            time.sleep(choose.uniform(0.1, LONGEST))
+            wanted = acknowledged(writers) + choose.randrange(8, MOST)
+            while acknowledged(writers) < wanted and not any(one.done() for one in writing):
+                time.sleep(0.002)
+            time.sleep(choose.uniform(0, 0.05))  # then at any moment of the next change
             assert forks.end(pid, signal.SIGKILL) == -signal.SIGKILL
             for one in writing:
                 one.result(60)
@@ -107,8 +110,14 @@ def test_a_killed_service_has_lost_nothing(forks: Forks, template: Path, tmp_pat
         assert found == {document.id: document for document in DOCUMENTS}
         assert problems(store) == [], f"after kill {kill}"
     total = sum((writer.done for writer in writers), Counter[str]())
-    assert min(total[kind] for kind in ("put", "delete", "bulk")) > KILLS, total
-    assert in_flight.total() > KILLS
+    assert set(total) == {"put", "delete", "bulk"}
+    assert total.total() >= 8 * KILLS
+    assert in_flight.total() > 0
+
+
+def acknowledged(writers: Sequence[Writer]) -> int:
+    """Count the changes that were told to be done."""
+    return sum(writer.done.total() for writer in writers)
 
 
 def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(
