@@ -18,22 +18,27 @@ from pseudoquery.client import Client
 from pseudoquery.milvus import MilvusIndex
 
 pytestmark = pytest.mark.cluster
-DEPLOYMENT = next(
-    yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "service.yaml").read_text())
-)
+PROJECT = Path(__file__).parents[2]
+DEPLOYMENT = next(yaml.safe_load_all((PROJECT / "deploy" / "service.yaml").read_text()))
 POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 ROOM = ("unshare", "--map-root-user", "--mount")
 BOX = """
-mount --bind "$MODEL" /mnt
+mount -t tmpfs none /mnt
+mkdir /mnt/model /mnt/project
+mount --bind "$MODEL" /mnt/model
+mount --bind "$PROJECT" /mnt/project
 mount -t tmpfs none /tmp
-mkdir -p "$MODEL"
-mount --bind /mnt "$MODEL"
+mkdir -p "$MODEL" "$PROJECT"
+mount --bind /mnt/model "$MODEL"
+mount --bind /mnt/project "$PROJECT"
+mount -o remount,bind,ro "$PROJECT"
 mount -o remount,bind,ro /
 cd /tmp
 exec unshare --user --map-user="$AS_USER" --map-group="$AS_GROUP" "$@"
 """
-"""In mounts of its own: an empty /tmp with nothing but the model, and all else read-only."""
+"""In mounts of its own: a /tmp with nothing but the model, and the project if that is there; all
+else is read-only."""
 
 
 @pytest.fixture
@@ -49,7 +54,7 @@ def deployed(milvus: str, template: Path, address: str) -> Iterator[tuple[str, A
     # As tokens, their names will do.
     environment = {one["name"]: one.get("value", one["name"]) for one in CONTAINER["env"]}
     environment |= {"PATH": os.environ["PATH"], "HOME": "/tmp", "HF_HUB_OFFLINE": "1"}
-    environment |= {"MODEL": index.settings.model}
+    environment |= {"MODEL": index.settings.model, "PROJECT": str(PROJECT)}
     security = POD["securityContext"]
     environment |= {"AS_USER": str(security["runAsUser"]), "AS_GROUP": str(security["runAsGroup"])}
     program = [sys.executable, "-m", "pseudoquery.cli", *arguments, "--json"]
