@@ -44,7 +44,7 @@ class Plan:
 
     documents: float = 1e8
     k: float = given(16, "the recommended preset: vectors of a document, at most")
-    dimension: float = given(384, "all-MiniLM-L6-v2, the bundled encoder")
+    dimension: float = given(384, "that of the bundled model")
     tokens: float = given(621, "of a document: mean of the 535 of `squad-dev`")
     text_bytes: float = given(3014, "of a document: mean of `squad-dev`, titles included")
     text_factor: float = given(2.08, "index.sqlite of `make demo` over the bytes of its texts")

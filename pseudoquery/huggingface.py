@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from pseudoquery.errors import CorpusError
-from pseudoquery.remote import is_remote, opened
+from pseudoquery.remote import is_remote, opened, plain_errors
 
 PREFIX = "hf:"
 CORPUS = "corpus"
 """What the documents' part of a test collection is called on the Hub, among queries and qrels."""
 ROWS_AT_ONCE = 256
+AS_DATASET = " as a Hugging Face dataset"
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = Iterator[tuple[str, Row]]
@@ -33,7 +34,11 @@ def parquet_rows(path: Path | str) -> Rows:
     """Yield the rows of a Parquet file, here or at an address."""
     parquet = arrow("pyarrow.parquet")
     there = opened(str(path)) if is_remote(path) else nullcontext(path)
-    with _plain_errors(str(path)), there as content, parquet.ParquetFile(content) as file:
+    with (
+        plain_errors(str(path), AS_DATASET),
+        there as content,
+        parquet.ParquetFile(content) as file,
+    ):
         yield from _placed(str(path), file.iter_batches(ROWS_AT_ONCE))
 
 
@@ -45,7 +50,7 @@ def is_saved(folder: Path) -> bool:
 def saved_rows(folder: Path) -> Rows:
     """Yield the rows of a folder that was written by `save_to_disk`."""
     datasets = arrow("datasets")
-    with _plain_errors(str(folder)):
+    with plain_errors(str(folder), AS_DATASET):
         found = datasets.load_from_disk(str(folder))
         if isinstance(found, datasets.DatasetDict):
             split = _chosen("", list(found), f"{folder} has the splits", f"{folder}/SPLIT")
@@ -59,7 +64,7 @@ def hub_rows(name: str) -> Rows:
     place = f"{PREFIX}{name}"
     dataset, _, rest = name.partition(":")
     config, _, split = rest.partition(":")
-    with _plain_errors(place):
+    with plain_errors(place, AS_DATASET):
         configs = datasets.get_dataset_config_names(dataset)
         form = f"{PREFIX}{dataset}:CONFIG"
         config = _chosen(config, configs, f"{place} has the configurations", form)
@@ -111,17 +116,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal | datetime.timedelta) else value
-
-
-@contextmanager
-def _plain_errors(name: str) -> Iterator[None]:
-    """Put into one sentence whatever the libraries raise, which is of no common kind."""
-    try:
-        yield
-    except CorpusError:
-        raise
-    except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-        raise CorpusError(
-            f"{name}: can't be read as a Hugging Face dataset ({type(error).__name__}: {said})."
-        ) from error

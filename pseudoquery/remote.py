@@ -20,7 +20,7 @@ def is_remote(source: str | Path) -> bool:
 def opened(address: str) -> Iterator[BinaryIO]:
     """Read a file as a stream of bytes, and one that is named .gz as what it holds."""
     with (
-        _plain_errors(address),
+        plain_errors(address),
         _fsspec().open(address, "rb", compression="infer") as stream,
     ):
         yield stream
@@ -28,7 +28,7 @@ def opened(address: str) -> Iterator[BinaryIO]:
 
 def files_at(address: str, *suffixes: str) -> list[str]:
     """List the files of such names in a folder, in order; a file is alone."""
-    with _plain_errors(address):
+    with plain_errors(address):
         system, path = _fsspec().url_to_fs(address)
         if not system.isdir(path):
             return [address]
@@ -44,7 +44,7 @@ def _fsspec() -> Any:
 
 
 @contextmanager
-def _plain_errors(address: str) -> Iterator[None]:
+def plain_errors(name: str, kind: str = "") -> Iterator[None]:
     """Put into one sentence whatever the libraries raise, which is of no common kind."""
     try:
         yield
@@ -52,4 +52,6 @@ def _plain_errors(address: str) -> Iterator[None]:
         raise
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-        raise CorpusError(f"{address}: can't be read ({type(error).__name__}: {said}).") from error
+        raise CorpusError(
+            f"{name}: can't be read{kind} ({type(error).__name__}: {said})."
+        ) from error

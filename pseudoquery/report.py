@@ -23,8 +23,14 @@ def write_report(name: str, experiment: Experiment, results: Sequence[Result], o
     """Write OUT/NAME.md, .json and .svg."""
     out.mkdir(parents=True, exist_ok=True)
     write_durably(out / f"{name}.md", markdown(name, experiment, results).encode())
-    write_durably(out / f"{name}.json", json.dumps(results, indent=1).encode())
+    shown = [_shown(experiment, result) for result in results]
+    write_durably(out / f"{name}.json", json.dumps(shown, indent=1).encode())
     plot(experiment, results, out / f"{name}.svg")
+
+
+def _shown(experiment: Experiment, result: Result) -> dict[str, Any]:
+    """Leave out other collections' figures: a row is judged by all, for whoever shares it."""
+    return {**result, "figures": {test: result["figures"][test] for test in experiment.tests}}
 
 
 def markdown(name: str, experiment: Experiment, results: Sequence[Result]) -> str:

@@ -174,11 +174,12 @@ def _verdict(answer: Answer, mode: str) -> str:
         return "Nothing was found."
     if mode == "bm25":
         return "Ranked by words alone (BM25)."
+    scored = f"{answer.candidates:,} documents were scored"
+    if answer.candidates == 1:
+        scored = "1 document was scored"
     if answer.certified:
-        return f"Proven exact; {answer.candidates:,} documents were scored."
-    return (
-        f"Not proven exact ({answer.candidates:,} documents were scored); --exact would prove it."
-    )
+        return f"Proven exact; {scored}."
+    return f"Not proven exact ({scored}); --exact would prove it."
 
 
 def _passage(index: Index, query: str, hit: Hit) -> Text:

@@ -247,7 +247,7 @@ def test_an_answer_highlights_the_winning_passage(screen: io.StringIO, index: In
     answer = index.search(query, where={"id": "windows"})
     terminal.show_answer(index, answer, "dense")
     assert styled(screen, "1;32") == [windows[passage.start : passage.end].strip()]
-    assert "Proven exact; 1 documents were scored." in screen.getvalue()
+    assert "Proven exact; 1 document was scored." in screen.getvalue()
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25"])

@@ -120,3 +120,11 @@ def test_plots_need_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     experiment = EXPERIMENTS["figure2"]
     with pytest.raises(ModelError, match=r"run: pip install 'pseudoquery\[train\]'"):
         plot(experiment, results(experiment), tmp_path / "x.svg")
+
+
+def test_other_collections_are_left_out(tmp_path: Path) -> None:
+    experiment = EXPERIMENTS["table2"]
+    given = results(experiment)
+    more = [{**one, "figures": {**one["figures"], "scifact": {}}} for one in given]
+    write_report("table2", experiment, more, tmp_path)
+    assert json.loads((tmp_path / "table2.json").read_text()) == given
