@@ -246,6 +246,12 @@ def _search_settings(options: dict[str, Any]) -> SearchSettings:
     "--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Trainings per row."
 )
 @click.option("--row", "rows", multiple=True, help="Only this row; may be given several times.")
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Try this instead of the rows' own; it goes into rates.md, not into the table.",
+)
+@click.option("--report", is_flag=True, help="Train nothing; report what was trained before.")
 @click.option("--small", is_flag=True, help="A short schedule for a CPU: it shows that it runs.")
 @as_json
 def experiment(name: str, data: Path | None, out: Path, as_json: bool, **options: Any) -> None:
@@ -258,22 +264,27 @@ def experiment(name: str, data: Path | None, out: Path, as_json: bool, **options
     if data is None:
         raise click.UsageError("Missing option '--data'.")
     from pseudoquery.experiment import Order, carry_out, find
-    from pseudoquery.report import write_report
+    from pseudoquery.report import write_rates, write_report
 
     order = Order(name, data, out, **options)
     results = carry_out(order, lambda row: click.echo(row, err=True))
-    write_report(name, find(name), results, out)
+    written = [f"{out / 'rates'}.md"]
+    if order.learning_rate is None:
+        write_report(name, find(name), results, out)
+        written.insert(0, f"{out / name}.md, .json and .svg")
+    write_rates(out)
     if as_json:
         click.echo(json.dumps(results))
     else:
-        click.echo(f"Wrote {out / name}.md, .json and .svg.")
+        click.echo(f"Wrote {', '.join(written)}.")
 
 
 def _time(out: Path, small: bool, as_json: bool) -> None:
     """Carry out table4, in which nothing is trained."""
     from pseudoquery.table4 import carry_out
 
-    refuse_without_effect(("data", "model", "seeds", "rows"), "for table4")
+    unused = ("data", "model", "seeds", "rows", "learning_rate", "report")
+    refuse_without_effect(unused, "for table4")
     report = carry_out(out, small)
     if as_json:
         click.echo(json.dumps(report))

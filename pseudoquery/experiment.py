@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,6 +57,10 @@ class Order:
     rows: tuple[str, ...] = ()
     """Only these; all of the experiment's if empty."""
     small: bool = False
+    learning_rate: float | None = None
+    """To be tried instead of the rows' own; nothing is reported."""
+    report: bool = False
+    """Train nothing: report what is there."""
 
 
 def carry_out(order: Order, tell: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -68,8 +73,10 @@ def carry_out(order: Order, tell: Callable[[str], None]) -> list[dict[str, Any]]
         )
     bench = Bench(order, experiment)
     results = [bench.by_words()]
-    for seed in range(order.seeds):
-        for row in rows:
+    for row, seed in product(rows, range(order.seeds)):
+        if (kept := bench.kept(row, seed)) is not None:
+            results.append(kept)
+        elif not order.report:
             tell(f"{ROWS[row].label}, seed {seed}")
             results.append(bench.trained(row, seed))
     return results
@@ -103,15 +110,18 @@ class Bench:
         }
         return {"row": "bm25", "label": "BM25 (SQLite FTS5)", "seed": 0, "figures": figures}
 
+    def kept(self, row: str, seed: int) -> dict[str, Any] | None:
+        """Look whether a row was trained with the same settings and data before."""
+        path, told = self._path(row, seed), self._told(self._config(row, seed))
+        if not path.exists():
+            return None
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return result if {key: result.get(key) for key in told} == told else None
+
     def trained(self, row: str, seed: int) -> dict[str, Any]:
-        """Train and judge a row, unless that was done with the same settings and data."""
+        """Train and judge a row, and keep the result."""
         config = self._config(row, seed)
-        told = {"settings": _portable(config), "data": self._checksums}
-        path = self._order.out / "runs" / self._kind() / f"{row}-{seed}.json"
-        if path.exists():
-            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if {key: result.get(key) for key in told} == told:
-                return result
+        path, told = self._path(row, seed), self._told(config)
         # A training of other settings or data, begun before, must not be gone on with.
         name = f"{row}-{seed}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]}"
         config = replace(config, output=str(self._order.out / "work" / self._kind() / name))
@@ -148,6 +158,13 @@ class Bench:
         first.parent.mkdir(parents=True, exist_ok=True)
         write_durably(first, kept.read_bytes())
 
+    def _told(self, config: Config) -> dict[str, Any]:
+        return {"settings": _portable(config), "data": self._checksums}
+
+    def _path(self, row: str, seed: int) -> Path:
+        rate = self._order.learning_rate or ROWS[row].learning_rate
+        return self._order.out / "runs" / self._kind() / f"{row}-{rate:.0e}-{seed}.json"
+
     def _kind(self) -> str:
         return f"{self._experiment.schedule}{'-small' if self._order.small else ''}"
 
@@ -169,7 +186,7 @@ class Bench:
             output="",  # named after all the other settings
             model=self._order.model,
             representation=settings,
-            learning_rate=one.learning_rate,
+            learning_rate=self._order.learning_rate or one.learning_rate,
             seed=seed,
             **schedule,
         )
@@ -240,6 +257,8 @@ def _command(order: Order) -> str:
     parts = ["pseudoquery", "experiment", order.name, "--data", order.data.name]
     parts += ["--out", order.out.name, "--model", Path(order.model).name]
     parts += ["--seeds", str(order.seeds), *(part for row in order.rows for part in ("--row", row))]
+    if order.learning_rate:
+        parts += ["--learning-rate", f"{order.learning_rate:g}"]
     return " ".join([*parts, *(["--small"] if order.small else [])])
 
 

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from pseudoquery.errors import ModelError
-from pseudoquery.experiments import HEADLINE, Experiment
+from pseudoquery.experiments import HEADLINE, ROWS, Experiment
 from pseudoquery.segments import write_durably
 
 Result = Mapping[str, Any]
@@ -46,6 +46,47 @@ def markdown(name: str, experiment: Experiment, results: Sequence[Result]) -> st
         ]
     parts += [f"![{experiment.title}]({name}.svg)", "", "## How it was made", ""]
     return "\n".join([*parts, *_provenance(results)]) + "\n"
+
+
+def write_rates(out: Path) -> None:
+    """Write OUT/rates.md: what each row came to with every learning rate that was tried."""
+    parts = [
+        "# Learning rates",
+        "",
+        "Every training that was kept: a row, a learning rate, and the measure by which each "
+        "collection is judged. The tables have the rates in bold.",
+        "",
+    ]
+    for schedule in sorted((out / "runs").glob("*/")):
+        paths = sorted(schedule.glob("*.json"))
+        kept = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        kept = [result for result in kept if result["row"] in ROWS]
+        if kept:
+            parts += [f"## Schedule {schedule.name}", "", *_rates_table(kept), ""]
+    write_durably(out / "rates.md", "\n".join(parts).encode())
+
+
+def _rates_table(results: Sequence[Result]) -> list[str]:
+    tests = list(results[0]["figures"])
+    titles = ["documents as", "learning rate", "seeds", *tests]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    rates: dict[tuple[int, float], list[Result]] = defaultdict(list)
+    for result in results:
+        place = list(ROWS).index(result["row"])
+        rates[place, result["settings"]["learning_rate"]].append(result)
+    for (_, rate), seeds in sorted(rates.items(), key=lambda item: item[0]):
+        row = ROWS[seeds[0]["row"]]
+        figures = [
+            [seed["figures"][test]["alone"][headline(test)] for seed in seeds] for test in tests
+        ]
+        cells = [
+            row.label,
+            f"**{rate:g}**" if rate == row.learning_rate else f"{rate:g}",
+            str(len(seeds)),
+            *map(_over_seeds, figures),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def headline(test: str) -> str:

@@ -91,7 +91,7 @@ def test_what_was_done_is_not_done_again(
     again = carry_out(order(data, tmp_path / "out", tiny_model_path, seeds=2), told.append)
     assert trained == [1], "only the new seed"
     assert again[:2] == first
-    run = tmp_path / "out" / "runs" / "documents-small" / "pseudo-4-0.json"
+    run = tmp_path / "out" / "runs" / "documents-small" / "pseudo-4-2e-04-0.json"
     result = json.loads(run.read_text())
     result["settings"]["epochs"] = 7.0
     run.write_text(json.dumps(result))
@@ -102,6 +102,31 @@ def test_what_was_done_is_not_done_again(
     changed = carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)
     assert trained == [1, 0, 0], "nor does one of other data"
     assert changed[1]["data"] != first[1]["data"]
+
+
+def test_a_rate_is_tried_beside_the_rows_own(
+    data: Path, tmp_path: Path, tiny_model_path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    options = ["--data", str(data), "--out", str(out), "--model", tiny_model_path, "--small"]
+    begun = ["experiment", "table5", *options, "--row", "pseudo-4"]
+    main([*begun, "--learning-rate", "5e-4"])
+    assert capsys.readouterr().out == f"Wrote {out / 'rates'}.md.\n"
+    assert not (out / "table5.md").exists()
+    main(begun)
+    tried = [line for line in (out / "rates.md").read_text().splitlines() if "k=4" in line]
+    assert [line.split(" | ")[1] for line in tried] == ["**0.0002**", "0.0005"]
+    results = [json.loads(path.read_text()) for path in (out / "runs").rglob("*.json")]
+    assert {one["settings"]["learning_rate"] for one in results} == {2e-4, 5e-4}
+    assert any("--learning-rate 0.0005" in one["made_by"]["command"] for one in results)
+
+
+def test_a_report_trains_nothing(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
+    asked = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
+    assert [one["row"] for one in carry_out(asked, lambda _: None)] == ["bm25"]
+    carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    rows = [(one["row"], one["seed"]) for one in carry_out(asked, lambda _: None)]
+    assert rows == [("bm25", 0), ("pseudo-4", 0)]
 
 
 def test_the_figures_are_those_of_the_model(
