@@ -67,7 +67,8 @@ class FirstStep:
         """Find the `count` largest dot products, among allowed positions, for each query."""
         parameters = self._parameters(count, allowed)
         dots, positions = self.index.search(queries, count, params=parameters)
-        return Found(np.where(positions < 0, -np.inf, dots).astype(np.float32), positions)
+        dots[positions < 0] = -np.inf
+        return Found(dots, positions)
 
     def _parameters(self, count: int, allowed: NDArray[np.bool_] | None) -> Any:
         # The selector must outlive the call, and Faiss does not keep the bitmap: the parameters

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from pseudoquery.gpu_scan import GpuScan
 from pseudoquery.representation import Representation
 from pseudoquery.scan import Found, Scan
 from pseudoquery.scores import attention, document_score, sensitivity
-from pseudoquery.view import View
+from pseudoquery.view import Chosen, View
 
 Queries = Sequence[NDArray[np.float32]]
 """One array (query vectors, dim) for each query."""
@@ -82,7 +83,8 @@ def search(
         return _proven_on_gpu(view, step, queries, settings, top, allowed)
     if isinstance(step, Scan) and depth.vectors is None:
         return _proven(view, step, queries, settings, top, allowed)
-    rankings = _two_steps(view, step, queries, settings, top, depth, allowed)
+    chosen = view.alive if allowed is view.live else view.chosen(allowed)
+    rankings = _two_steps(view, step, queries, settings, top, depth, chosen)
     if exact:
         doubtful = [row for row, ranking in enumerate(rankings) if not ranking.certified]
         proven = _compared_with_all(
@@ -279,19 +281,15 @@ def _two_steps(
     settings: Representation,
     top: int,
     depth: Depth,
-    allowed: NDArray[np.bool_],
+    chosen: Chosen,
 ) -> list[Ranking]:
-    counts = np.diff(view.offsets)
-    available = int((allowed & (counts > 0)).sum())
-    wanted = min(max(depth.documents, top), available)
-    usable = int(counts[allowed].sum())
-    number = min(depth.vectors or 2 * wanted, usable)
-    bits = None if allowed.all() else np.repeat(allowed, counts)
+    wanted = min(max(depth.documents, top), chosen.documents)
+    number = min(depth.vectors or 2 * wanted, chosen.vectors)
     rankings: dict[int, Ranking] = {}
     pending = list(range(len(queries)))
     while pending:
-        enough = number == usable or depth.vectors is not None
-        found = _first_step(step, [queries[row] for row in pending], number, bits)
+        enough = number == chosen.vectors or depth.vectors is not None
+        found = _first_step(step, [queries[row] for row in pending], number, chosen.positions)
         short = []
         for row, (dots, positions) in zip(pending, found, strict=True):
             recalled = _documents_at(view, positions)
@@ -300,13 +298,13 @@ def _two_steps(
                 short.append(row)
                 continue
             documents, scores = _rank(view, queries[row], recalled, settings, top)
-            certified = len(recalled) == available or (
+            certified = len(recalled) == chosen.documents or (
                 step.exhaustive
                 and len(scores) == top
                 and float(scores[-1]) > _ceiling(view, step, queries[row], dots[:, -1], settings)
             )
             rankings[row] = Ranking(documents, scores, certified, len(recalled))
-        pending, number = short, min(usable, 2 * number)
+        pending, number = short, min(chosen.vectors, 2 * number)
     return [rankings[row] for row in range(len(queries))]
 
 
@@ -314,12 +312,11 @@ def _first_step(
     step: FirstStep | Scan, queries: Queries, number: int, bits: NDArray[np.bool_] | None
 ) -> list[Found]:
     """Run the first step for all vectors of all queries at once."""
-    bounds = np.cumsum([len(query) for query in queries])[:-1]
     if not number:
         return [Found(query[:, :0], np.zeros((len(query), 0), np.int64)) for query in queries]
-    found = step.search(np.concatenate(list(queries)), number, bits)
-    dots, positions = np.split(found.dots, bounds), np.split(found.positions, bounds)
-    return [Found(*one) for one in zip(dots, positions, strict=True)]
+    dots, positions = step.search(np.concatenate(list(queries)), number, bits)
+    bounds = accumulate((len(query) for query in queries), initial=0)
+    return [Found(dots[start:stop], positions[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def _documents_at(view: View, positions: NDArray[np.int64]) -> NDArray[np.int64]:

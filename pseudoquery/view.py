@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,17 @@ from pseudoquery.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a search may find of a view."""
+
+    documents: int
+    """How many documents with vectors."""
+    vectors: int
+    positions: NDArray[np.bool_] | None
+    """(all vectors,): which ones; None for all of them."""
+
+
+@dataclass(frozen=True)
 class View:
     """The vectors of one committed state, as arrays over all documents in order of their number."""
 
@@ -32,22 +44,28 @@ class View:
         """How many vectors there are, those of deleted documents included."""
         return int(self.offsets[-1])
 
-    @property
+    @cached_property
     def widest(self) -> int:
         """The largest number of vectors that a document has."""
         return int(np.diff(self.offsets).max(initial=0))
 
+    @cached_property
+    def alive(self) -> Chosen:
+        """What a search may find when nothing is filtered; kept, as most searches need it."""
+        return self.chosen(self.live)
+
+    def chosen(self, documents: NDArray[np.bool_]) -> Chosen:
+        """Say what is to be found of these documents."""
+        counts = np.diff(self.offsets)
+        filled = int(np.count_nonzero(documents & (counts > 0)))
+        if documents.all():
+            return Chosen(filled, self.vector_count, None)
+        positions = np.repeat(documents, counts)
+        return Chosen(filled, int(np.count_nonzero(positions)), positions)
+
     def vectors(self, start: int, stop: int) -> NDArray[np.float32]:
         """Read consecutive vectors, (stop - start, dim)."""
-        parts, first = [], 0
-        for segment in self.segments:
-            last = first + len(segment.vectors)
-            if start < last and stop > first:
-                parts.append(_single(segment, slice(max(start - first, 0), stop - first)))
-            first = last
-        if not parts:
-            return np.zeros((0, 0), dtype=np.float32)
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return self.rows(np.arange(start, stop))
 
     def vectors_of(self, documents: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read the vectors of these documents (indices into `ordinals`), one after the other."""
@@ -59,22 +77,24 @@ class View:
         owner = np.searchsorted(bounds, rows, side="right") - 1
         dimension = self.segments[0].vectors.shape[1] if self.segments else 0
         result = np.empty((len(rows), dimension), dtype=np.float32)
-        for number in np.unique(owner):
-            mine = owner == number
-            result[mine] = _single(self.segments[number], rows[mine] - bounds[number])
+        # Rows mostly ascend, so that those of a segment stand together.
+        runs = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(rows)]
+        for start, stop in pairwise(runs if len(rows) else []):
+            number = owner[start]
+            _read(self.segments[number], rows[start:stop] - bounds[number], result[start:stop])
         return result
 
 
-def _single(segment: Segment, rows: Any) -> NDArray[np.float32]:
+def _read(segment: Segment, rows: NDArray[np.int64], into: NDArray[np.float32]) -> None:
     """Read some vectors of a segment in single precision."""
     if segment.vectors.dtype != np.float16:
-        return segment.decoded(rows)
+        into[:] = segment.decoded(rows)
+        return
     # Numpy converts one number at a time, which takes longer than all else in a search.
     import torch
 
-    half = np.require(segment.vectors[rows], requirements=["C", "W"])
-    single: NDArray[np.float32] = torch.from_numpy(half).float().numpy()
-    return single
+    half = np.asarray(segment.vectors).take(rows, axis=0)
+    torch.from_numpy(into).copy_(torch.from_numpy(half))
 
 
 def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:

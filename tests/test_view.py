@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -150,6 +151,30 @@ def test_deleted_documents_are_not_live(count: int, dead: set[int]) -> None:
     assert view.live.tolist() == [number not in dead for number in range(count)]
     assert len(view.ordinals) == count, "deleted documents keep their place"
     assert view.vector_count == count
+
+
+@given(cases(), st.data())
+def test_what_may_be_found_equals_a_loop(
+    case: tuple[list[NDArray[Any]], View], data: st.DataObject
+) -> None:
+    documents, view = case
+    count = len(documents)
+    allowed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    own = [len(one) for one, chosen in zip(documents, allowed, strict=True) if chosen]
+    found = view.chosen(np.array(allowed, dtype=np.bool_))
+    assert (found.documents, found.vectors) == (sum(one > 0 for one in own), sum(own))
+    each = [chosen for one, chosen in zip(documents, allowed, strict=True) for _ in one]
+    assert (found.positions is None) == all(allowed)
+    assert found.positions is None or found.positions.tolist() == each
+
+
+def test_what_may_be_found_unfiltered_is_what_lives() -> None:
+    view = view_of([np.ones((2, 1)), np.ones((1, 1)), np.ones((0, 1))], dimension=1, dead=[1])
+    assert (view.alive.documents, view.alive.vectors) == (1, 2)
+    assert view.alive.positions is not None
+    assert view.alive.positions.tolist() == [True, True, False]
+    everything = replace(view, live=np.ones(3, dtype=np.bool_)).alive
+    assert (everything.documents, everything.vectors, everything.positions) == (2, 3, None)
 
 
 def test_a_deletion_is_by_number_and_not_by_place() -> None:
