@@ -7,22 +7,28 @@ as the tests do but with the server's usual settings; `--address` names another,
 Queries are asked one at a time, each of all engines in turn, so that a busy machine is as busy for
 all. They are vectors: encoding a question takes equally long everywhere. An answer counts as
 recalled by the documents that the folder's proven answer has.
+
+Each engine first writes what it got into segments, as it does by itself in time: rows that only
+just came in are searched more slowly, by milvus-lite several times. What is going on is said on
+standard error.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
+from pymilvus import MilvusClient
 
 from pseudoquery.bench import machine, synthetic_vectors
 from pseudoquery.bench_search import fill, synthetic_queries
@@ -67,7 +73,7 @@ def main() -> None:
     vectors = synthetic_vectors(options.documents, options.k, options.dimension)
     asked = synthetic_queries(vectors, options.queries)
     settings = Representation(k=options.k, scale=10.0)
-    print(json.dumps({**vars(options), "top": TOP, "recall": RECALL, "machine": machine()}))
+    tell({**vars(options), "top": TOP, "recall": RECALL, "machine": machine()})
     with TemporaryDirectory() as temporary, engines(Path(temporary), options.address) as running:
         store = fill(Path(temporary) / "index", vectors, "float16")
         with store.snapshot() as snapshot:
@@ -76,10 +82,19 @@ def main() -> None:
                 TWO_STEPS: in_folder(store, snapshot, "flat", settings),
             }
             for name, url in running.items():
-                asks[name] = in_milvus(Index(store), f"{url}/latency_{uuid4().hex}", settings)
+                say(f"copying {options.documents:,} documents to {name}")
+                asks[name] = in_milvus(Index(store), url, settings)
             taken, answers = measure(asks, asked)
     for name, times in taken.items():
-        print(json.dumps({"engine": name, **row(times, taken[TWO_STEPS], answers, name)}))
+        tell({"engine": name, **row(times, taken[TWO_STEPS], answers, name)})
+
+
+def tell(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -89,8 +104,9 @@ def engines(folder: Path, addresses: Sequence[str]) -> Iterator[dict[str, str]]:
     try:
         for name, engine in (("milvus-lite 3.2.2", MilvusLite), ("Milvus 2.3.5", AsInstalled)):
             if engine is AsInstalled and (problem := why_not()):
-                print(json.dumps({"engine": name, "left_out": problem}))
+                tell({"engine": name, "left_out": problem})
                 continue
+            say(f"starting {name}")
             own = folder / engine.__name__
             own.mkdir()
             started[name] = engine(own)
@@ -111,9 +127,11 @@ def in_folder(store: Store, snapshot: Snapshot, structure: str, settings: Repres
     return ask
 
 
-def in_milvus(index: Index, address: str, settings: Representation) -> Ask:
-    there = MilvusIndex(Collection.create(address, index.settings))
+def in_milvus(index: Index, url: str, settings: Representation) -> Ask:
+    name = f"latency_{uuid4().hex}"
+    there = MilvusIndex(Collection.create(f"{url}/{name}", index.settings))
     there.import_from(index)
+    MilvusClient(url).flush(name)
     asking = Search(there.collection, settings, TOP, Depth(RECALL), None, exact=False)
 
     def ask(query: NDArray[np.float32]) -> Found:
@@ -130,6 +148,8 @@ def measure(
     taken: dict[str, list[float]] = {name: [] for name in asks}
     answers: dict[str, list[Found]] = {name: [] for name in asks}
     for turn, query in enumerate([*queries[:WARM], *queries]):
+        if turn % 10 == WARM:
+            say(f"{turn - WARM} of {len(queries)} queries are measured")
         for name, ask in asks.items():
             start = time.perf_counter()
             found = ask(query)

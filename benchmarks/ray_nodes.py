@@ -8,6 +8,7 @@ has one worker that encodes, on one core; the plain command has as many threads 
 
 The rate is counted from when every worker has delivered once, as starting them takes seconds
 whatever the corpus; those seconds are in the whole time. Vectors are compared with the plain ones.
+What is going on is said on standard error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,27 +34,34 @@ from pseudoquery.store import Store
 
 MEMORY = 200 << 20
 """Bytes for the objects of each node."""
+SHARD = 256
+"""Documents that a worker delivers at once."""
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--documents", type=int, default=3072)
-    arguments.add_argument("--characters", type=int, default=300, help="of each document")
+    arguments.add_argument("--characters", type=int, default=200, help="of each document")
     arguments.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 3])
     arguments.add_argument("--model", default="default")
     options = arguments.parse_args()
+    if options.documents < (least := SHARD * (max(options.nodes) + 2)):
+        arguments.error(f"on so many nodes a rate is that of {least} documents or more.")
     print(f"All nodes share the {os.cpu_count()} cores of this machine.", flush=True)
     with TemporaryDirectory() as temporary:
         corpus = Path(temporary) / "documents.jsonl"
         write_corpus(corpus, options.documents, options.characters)
         plain = Path(temporary) / "plain"
-        clock = Clock(skip=1)
+        say(f"encoding {options.documents:,} documents by the plain command")
+        clock = Clock(first=1)
         for batch in build(str(corpus), plain, model=options.model):
             clock.tick(batch.total)
         show("plain", clock, plain, plain)
         for count in options.nodes:
             folder = Path(temporary) / f"{count} nodes"
-            clock = Clock(skip=count)
+            say(f"encoding them on {count} nodes")
+            # Ray Data keeps each answer until the next one is there: one more is done than is seen.
+            clock = Clock(first=count, unseen=1)
             with cluster(count) as address:
                 for _ in build_on(
                     address, str(corpus), folder, on_encoded=clock.tick, model=options.model
@@ -62,22 +71,27 @@ def main() -> None:
 
 
 class Clock:
-    """Counts what is done, and when; the first deliveries are only counted as done."""
+    """Counts what is delivered, and when; the rate is that after the first deliveries."""
 
-    def __init__(self, skip: int) -> None:
-        self._skip = skip
-        self._begun = time.perf_counter()
+    def __init__(self, first: int, unseen: int = 0) -> None:
+        self._first = first
+        self._unseen = unseen
+        self._start = time.perf_counter()
         self._done: list[tuple[float, int]] = []
 
     def tick(self, documents: int) -> None:
         """So many more are done."""
-        self._done.append((time.perf_counter() - self._begun, documents))
+        self._done.append((time.perf_counter() - self._start, documents))
 
     def figures(self) -> dict[str, float]:
         """Return the whole time, and the rate after the first deliveries."""
-        first, rest = self._done[self._skip - 1], self._done[self._skip :]
-        rate = sum(documents for _, documents in rest) / (self._done[-1][0] - first[0])
-        return {"seconds": round(self._done[-1][0], 1), "documents_per_second": round(rate, 1)}
+        first, last = self._done[self._first - 1][0], self._done[-1][0]
+        rest = sum(documents for _, documents in self._done[self._first + self._unseen :])
+        return {"seconds": round(last, 1), "documents_per_second": round(rest / (last - first), 1)}
+
+
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def show(what: str, clock: Clock, folder: Path, plain: Path) -> None:

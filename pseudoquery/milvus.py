@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pseudoquery.errors import ModelError, QueryError
 from pseudoquery.export import new_folder
 from pseudoquery.index import Index, made_with
-from pseudoquery.milvus_collection import Collection, FirstStep
+from pseudoquery.milvus_collection import IDS_AT_ONCE, Collection, FirstStep
 from pseudoquery.place import Place, is_address, is_there
 from pseudoquery.ranking import Asked, Mode, Ranked
 from pseudoquery.representation import Representation
@@ -101,7 +101,7 @@ class MilvusIndex(Index):
         with index.store.snapshot() as snapshot, self.collection.writer() as writer:
             view = snapshot.view
             stored = snapshot.documents()
-            while batch := [one for _, one in zip(range(256), stored, strict=False)]:
+            while batch := [one for _, one in zip(range(IDS_AT_ONCE), stored, strict=False)]:
                 known = writer.known(one.document.id for one in batch)
                 new = [
                     one for one in batch if known.get(one.document.id, (b"",))[0] != one.checksum

@@ -50,10 +50,12 @@ TIMEOUT = 60.0
 """Seconds that Milvus may take for one request."""
 LARGEST_SEARCH = 16_384
 """More vectors than this Milvus does not return for a query."""
-IDS_AT_ONCE, ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 256, 1024, 4096, 64
+ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 1024, 8192, 64
+IDS_AT_ONCE = 500
+"""Documents in one request; with 16 vectors each, their rows are still few."""
 ID_BYTES, FACET_BYTES = 1024, 60_000
-PIECE = 16_000
-"""Characters of a document's content in one row; with four bytes each, they still fit."""
+PIECE = 8_000
+"""Characters of a document's content in one row: an answer of few rows is not too long to send."""
 SETTINGS_PLACE, NOTE_PLACE = -1, -2
 NO_CONNECTION, NOT_LOADED = 2, 101
 """Codes of pymilvus and of the server; gRPC has its own."""

@@ -10,6 +10,7 @@ may have missed any document, and its answers are proven only when all documents
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,8 +108,9 @@ class Search:
         pending = list(range(len(queries)))
         while pending:
             found = self._first_step([queries[row] for row in pending], number, expression)
-            norm = self.collection.norm()  # of all that the engine can have seen
-            self._read({id_ for parts in found for part in parts for id_ in part.ids}, known)
+            with ThreadPoolExecutor(1) as beside:  # the engine lets every request wait a while
+                norm = beside.submit(self.collection.norm)  # of all that it can have seen
+                self._read({id_ for parts in found for part in parts for id_ in part.ids}, known)
             # To prove an answer, go on where that can help.
             goes_on = number < LARGEST_SEARCH and (
                 self.depth.vectors is None or (self.exact and self.collection.exhaustive)
@@ -118,7 +120,7 @@ class Search:
                 ids = {id_ for part in parts for id_ in part.ids}
                 kept = [one for id_ in ids if (one := known[id_])]
                 everything = self._is_everything(parts, number, expression)
-                best = self._proven(queries[row], kept, parts, everything, norm)
+                best = self._proven(queries[row], kept, parts, everything, norm.result())
                 bests[row] = best
                 enough = len(kept) >= wanted and not (
                     self.exact and self.collection.exhaustive and not best.certified

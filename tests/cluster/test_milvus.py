@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,32 @@ def test_many_rows_are_read_as_few_are(index: MilvusIndex, monkeypatch: pytest.M
     monkeypatch.setattr(milvus_collection, "ROWS_AT_ONCE", 5)
     assert list(index.documents()) == DOCUMENTS
     assert index.search("the river", 100, exact=True) == few
+
+
+def test_the_candidates_of_a_search_come_at_once(
+    address: str, tiny_model: MultiVectorEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = MilvusIndex.create(address, model=tiny_model)
+    count, k = 300, index.representation.k
+    vectors = np.random.default_rng(0).standard_normal((count, k, index.settings.dimension))
+    index.add_vectors(
+        [Document(str(number), "") for number in range(count)], list(vectors.astype(np.float32))
+    )
+    client = index.collection._client
+    asked: list[str] = []
+
+    def counted(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def ask_and_count(**how: Any) -> Any:
+            asked.append(how["filter"])
+            return ask(**how)
+
+        return ask_and_count
+
+    for name in ("query", "query_iterator"):
+        monkeypatch.setattr(client, name, counted(getattr(client, name)))
+    found = index.collection.read(map(str, range(count)))
+    assert [len(found[str(number)].vectors) for number in range(count)] == [k] * count
+    assert len(asked) == 1
 
 
 def test_a_version_that_is_not_complete_is_not_seen(index: MilvusIndex) -> None:
