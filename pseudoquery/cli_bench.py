@@ -141,12 +141,11 @@ def build(as_json: bool, **settings: Any) -> None:
 
 
 def _check(device: str) -> None:
-    from pseudoquery.gpu import ASKED, runs_kernels
+    from pseudoquery.gpu import runs_kernels
 
     if device == "cuda" and not runs_kernels(device):
         raise QueryError(
-            f"there is no NVIDIA GPU with Triton here, or {ASKED}=1 is not set; "
-            "leave --device away to use the CPU."
+            "there is no NVIDIA GPU with Triton here; leave --device away to use the CPU."
         )
 
 

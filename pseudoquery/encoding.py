@@ -76,13 +76,15 @@ class Reading:
     """For a huge text, which of those means each token went into."""
     spans: Mapping[int, NDArray[np.int64]]
     cut: frozenset[int]
+    digits: torch.dtype | None = None
+    """What the encoder computed in, if that is less than single precision."""
 
 
 def in_precision(model: MultiVectorEncoder, precision: str) -> MultiVectorEncoder:
     """Return a model that shares the weights of this one and computes in this precision.
 
     In bfloat16 the encoder is faster on processors made for it (AVX-512 BF16, AMX) and on GPUs.
-    Clusters and vectors are always made in single precision: half the digits are too few.
+    Vectors are always made in single precision: half the digits are too few.
     """
     if precision not in PRECISIONS:
         raise ModelError(f"precision is {precision!r}; choose one of {', '.join(PRECISIONS)}.")
@@ -118,12 +120,13 @@ def read_texts(
     for text in huge:
         tokens[text], points[text] = _fold(model, by_text[text], task)
     spans = {text: _spans(own) for text, own in by_text.items()}
-    return Reading(tokens, points, spans, frozenset(cut))
+    digits = torch.bfloat16 if _precision(model) == "bfloat16" else None
+    return Reading(tokens, points, spans, frozenset(cut), digits)
 
 
 def pool_texts(pooling: Pooling, reading: Reading, task: Task) -> list[Encoded]:
     """Make the vectors of texts that were read."""
-    pooled = _pool(pooling, reading.tokens, task)
+    pooled = _pool(pooling, reading.tokens, task, reading.digits)
     encoded = []
     for text in range(len(reading.tokens)):
         vectors, owners = pooled[text]
@@ -317,7 +320,7 @@ def _fold(
 
 
 def _pool(
-    pooling: Pooling, tokens: Mapping[int, Tokens], task: Task
+    pooling: Pooling, tokens: Mapping[int, Tokens], task: Task, digits: torch.dtype | None
 ) -> dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Pool texts of like length together: vectors (vectors, dim) and token owners (tokens,)."""
     results = {}
@@ -330,7 +333,7 @@ def _pool(
                 torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
                 for parts in zip(*(tokens[text] for text in batch), strict=True)
             ]
-            pooled = pooling.vectors(Tokens(*padded), task)
+            pooled = pooling.vectors(Tokens(*padded), task, digits)
             places = pooled.mask.cumsum(dim=1) - 1
             for row, text in enumerate(batch):
                 vectors = pooled.values[row][pooled.mask[row]].float().cpu().numpy()

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +32,7 @@ from pseudoquery.experiments import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, S
 from pseudoquery.hybrid import FUSION_DEPTH, Fusion, Scored, fuse
 from pseudoquery.mine import mine_by_words
 from pseudoquery.model import load_model
+from pseudoquery.provenance import commit, source
 from pseudoquery.recipe import Config, load_named, short_name
 from pseudoquery.segments import write_durably
 from pseudoquery.train import load_material, negatives_path, starting_model, train
@@ -242,8 +242,8 @@ def made_by(order: Order) -> dict[str, str]:
         device = torch.cuda.get_device_name()
     return {
         "command": _command(order),
-        "commit": _commit(),
-        "source": _source(),
+        "commit": commit(),
+        "source": source(),
         "device": device,
         "cores": str(os.cpu_count()),
         "machine": platform.machine(),
@@ -260,27 +260,6 @@ def _command(order: Order) -> str:
     if order.learning_rate:
         parts += ["--learning-rate", f"{order.learning_rate:g}"]
     return " ".join([*parts, *(["--small"] if order.small else [])])
-
-
-def _commit() -> str:
-    """Ask git which commit this is; what was installed, or copied without history, has none."""
-    root = Path(__file__).parents[1]
-    if not (root / ".git").exists():
-        return "unknown"
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return found.stdout.strip()
-
-
-def _source() -> str:
-    """Hash the package's own files, so that a figure can be traced without git."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _checksum(collection: Path) -> str:

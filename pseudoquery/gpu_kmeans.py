@@ -4,7 +4,7 @@ One program has one document. It keeps the k sums in registers, so that every to
 iteration, for its label and its cluster's sum alike, and stops when no label is new. The padding
 behind a document's last token is never read, the host never waits, and nothing is added atomically:
 the same input gives the same bits. `pseudoquery.kmeans` is the reference, and takes over where k
-times the dimension is too large for this.
+times the dimension is too large for this, and in single precision, for which tensor cores are slow.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-REGISTERS = {2: 1 << 15, 4: 12 << 10}
-"""By the bytes of a token's number: the most columns * dimension whose sums one program can hold in
-registers. In single precision the rest needs more of them, too."""
+from pseudoquery.gpu import shared_memory
+
+REGISTERS = 1 << 15
+"""The most columns * dimension whose sums one program can hold in registers."""
+WIDEST = 1024
+"""The largest dimension; above it, the kernel has not run on a GPU."""
 LOW = tl.constexpr(2048.0)
 """A centroid is two half-precision numbers, high + low / LOW: 22 bits of it (16 in bfloat16)."""
 BLOCK = tl.constexpr(256)
@@ -38,27 +41,26 @@ class Plan(NamedTuple):
 
 def fits(tokens: Tensor, k: int) -> bool:
     """Say whether the kernel can cluster such tokens into k clusters on their device."""
-    size, dimension = tokens.element_size(), tokens.shape[-1]
-    facts = torch.cuda.get_device_properties(tokens.device)
-    # Two blocks of tokens and the centroids lie in shared memory, and little else.
-    needed = (2 * plan(tokens, k).tokens + _columns(k)) * dimension * size + (8 << 10)
-    return (
-        tokens.dtype in (torch.float16, torch.bfloat16, torch.float32)
-        and _columns(k) * dimension <= REGISTERS[size]
-        and needed <= getattr(facts, "shared_memory_per_block_optin", 0)
-    )
+    if tokens.dtype not in (torch.float16, torch.bfloat16) or tokens.shape[-1] > WIDEST:
+        return False
+    columns, chosen = _columns(k), plan(tokens, k)
+    padded = -(-tokens.shape[-1] // chosen.chunk) * chosen.chunk
+    # Two blocks of tokens and the centroids lie in shared memory, for a while also a chunk's sums.
+    needed = (2 * chosen.tokens + columns) * padded * 2 + chosen.chunk * columns * 4 + (16 << 10)
+    return columns * padded <= REGISTERS and needed <= shared_memory(tokens.device)
 
 
 def plan(tokens: Tensor, k: int) -> Plan:
-    """Choose what fits; where there was a choice, an earlier form of the kernel was timed."""
-    size, dimension, columns = tokens.element_size(), tokens.shape[-1], _columns(k)
-    # Larger chunks are fewer instructions, and cost registers.
-    chunk = next((c for c in (256, 128) if dimension % c == 0 and columns == 16), 64)
-    if size == 4:
-        return Plan(16, 64, 8, 3)
-    if columns * dimension <= 12 << 10:
-        return Plan(32, chunk, 4, 2)  # little shared memory: two programs a multiprocessor
-    return Plan(32 if dimension <= 1024 else 16, chunk, 8, 3)
+    """Choose what was fastest on an H200 for k = 8 and 16 and dimensions 384 and 768."""
+    dimension, columns = tokens.shape[-1], _columns(k)
+    # Larger chunks are fewer instructions, and cost registers, of which many clusters need most.
+    few = columns <= 32
+    chunk = 128 if few and dimension % 128 == 0 else 64
+    if columns * dimension > 12 << 10:
+        return Plan(32, chunk, 8, 3)
+    # Little shared memory: two programs a multiprocessor.
+    stages = 3 if columns * dimension <= 6 << 10 else 2
+    return Plan(64 if few and dimension <= 384 else 32, chunk, 4, stages)
 
 
 def cluster(
@@ -101,7 +103,6 @@ def cluster(
         TOKENS=chosen.tokens,
         WEIGHTED=weights.dtype != torch.bool,
         GIVEN=ranks is not None,
-        PRECISION="tf32x3" if tokens.dtype == torch.float32 else "ieee",
         num_warps=chosen.warps,
         num_stages=chosen.stages,
     )
@@ -176,14 +177,14 @@ def _nearest(dots, squares, alive, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _add_members(sums, rows, member, WEIGHTED: tl.constexpr, PRECISION: tl.constexpr):
+def _add_members(sums, rows, member, WEIGHTED: tl.constexpr):
     """Add tokens (tokens, dims), weighted by member (tokens, COLUMNS), to sums (dims, COLUMNS)."""
     high = member.to(rows.dtype)
-    sums = tl.dot(tl.trans(rows), high, sums, input_precision=PRECISION)
-    if WEIGHTED and rows.dtype != tl.float32:
+    sums = tl.dot(tl.trans(rows), high, sums)
+    if WEIGHTED:
         # A weight of any size needs two halves; 0 and 1 are exact in one.
         low = ((member - high.to(tl.float32)) * LOW).to(rows.dtype)
-        sums += tl.dot(tl.trans(rows), low, input_precision=PRECISION) * (1.0 / LOW)
+        sums += tl.dot(tl.trans(rows), low) * (1.0 / LOW)
     return sums
 
 
@@ -192,7 +193,7 @@ def _add_members(sums, rows, member, WEIGHTED: tl.constexpr, PRECISION: tl.const
 def _cluster(
     tokens, weights, ranks, centroids, counts, assignments, labels, total, width, iterations, k,
     DIM: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    TOKENS: tl.constexpr, WEIGHTED: tl.constexpr, GIVEN: tl.constexpr, PRECISION: tl.constexpr,
+    TOKENS: tl.constexpr, WEIGHTED: tl.constexpr, GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Cluster one document."""
     K: tl.constexpr = COLUMNS // 2
@@ -264,7 +265,7 @@ def _cluster(
                     other=0.0,
                 )
                 # Clusters by tokens, so that every warp has tokens of its own.
-                dots = tl.dot(tl.trans(halves[c]), tl.trans(x), dots, input_precision=PRECISION)
+                dots = tl.dot(tl.trans(halves[c]), tl.trans(x), dots)
                 kept = kept + (x,)
             label = _nearest(dots, squares, living > 0, COLUMNS)
             label = tl.where(weight > 0, label, -1)
@@ -276,7 +277,7 @@ def _cluster(
             filled += tl.sum(member, axis=0)
             grown = ()
             for c in tl.static_range(CHUNKS):
-                grown = grown + (_add_members(sums[c], kept[c], member, WEIGHTED, PRECISION),)
+                grown = grown + (_add_members(sums[c], kept[c], member, WEIGHTED),)
             sums = grown
         means = ()
         for c in tl.static_range(CHUNKS):

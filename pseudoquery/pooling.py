@@ -74,16 +74,24 @@ class Pooling(BaseTokenPooling):
             special = features["special_tokens_mask"].bool()
         elif "input_ids" in features:
             special = torch.isin(features["input_ids"], self.special_ids.to(embeddings.device))
-        # Mixed precision is for the encoder. In half of the digits, clusters and scores differ from
-        # those of an index, by more than a training can learn from at a high scale.
-        if torch.is_autocast_enabled(embeddings.device.type):
-            embeddings = embeddings.float()
-        with torch.autocast(embeddings.device.type, enabled=False):
-            vectors = self.vectors(Tokens(embeddings, weights, special), task)
+        # Mixed precision is for the encoder. In half of the digits, means and scores differ from
+        # those of an index, by more than a training can learn from at a high scale. Which cluster
+        # a token is in may be told by the digits that the encoder computed with: the others are its
+        # errors, and a token that they would move is as near to either mean.
+        device, digits = embeddings.device.type, None
+        if torch.is_autocast_enabled(device):
+            embeddings, digits = embeddings.float(), torch.get_autocast_dtype(device)
+        with torch.autocast(device, enabled=False):
+            vectors = self.vectors(Tokens(embeddings, weights, special), task, digits)
         return {**features, "token_embeddings": vectors.values, "attention_mask": vectors.mask}
 
-    def vectors(self, tokens: Tokens, task: str | None = None) -> Vectors:
-        """Make the vectors of a batch, for the task "query" or (the default) "document"."""
+    def vectors(
+        self, tokens: Tokens, task: str | None = None, digits: torch.dtype | None = None
+    ) -> Vectors:
+        """Make the vectors of a batch, for the task "query" or (the default) "document".
+
+        Clusters are found on the tokens rounded to the type `digits`; their means are not rounded.
+        """
         settings = self.representation
         kind: str
         if task == "query":
@@ -95,7 +103,7 @@ class Pooling(BaseTokenPooling):
             places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
             owners = places.masked_fill(~mask, -1)
         else:
-            shares = self._shares(kind, tokens, weights)
+            shares = self._shares(kind, tokens, weights, digits)
             if task != "query" and settings.append != "none":
                 shares = torch.cat([shares, self._shares(settings.append, tokens, weights)], dim=1)
             values = shares.to(tokens.embeddings.dtype) @ tokens.embeddings
@@ -151,12 +159,15 @@ class Pooling(BaseTokenPooling):
             return regular
         return tokens.weights * regular.any(dim=1, keepdim=True)
 
-    def _shares(self, kind: str, tokens: Tokens, weights: Tensor) -> Tensor:
+    def _shares(
+        self, kind: str, tokens: Tokens, weights: Tensor, digits: torch.dtype | None = None
+    ) -> Tensor:
         """(texts, vectors, tokens): how much of each vector each token makes; sums to 1 or 0."""
         settings = self.representation
         match kind:
             case "pseudo-queries":
-                return _cluster_shares(tokens.embeddings, weights, settings)
+                points = _rounded(tokens.embeddings.detach(), digits)
+                return _cluster_shares(points, weights, settings)
             case "cls":
                 return _first(tokens.weights, 1) * weights.any(dim=1)[:, None, None]
             case "mean":
@@ -176,16 +187,20 @@ class Pooling(BaseTokenPooling):
 _HUB_ARGUMENTS = ("token", "cache_folder", "revision", "local_files_only")
 
 
-def _cluster_shares(embeddings: Tensor, weights: Tensor, settings: Representation) -> Tensor:
+def _rounded(points: Tensor, digits: torch.dtype | None) -> Tensor:
+    """Round to a type, if one is given; what is too large for it becomes its largest number."""
+    if digits is None:
+        return points
+    largest = torch.finfo(digits).max
+    return points.clamp(-largest, largest).to(digits)
+
+
+def _cluster_shares(points: Tensor, weights: Tensor, settings: Representation) -> Tensor:
     """(texts, tokens, dim) -> (texts, k, tokens): each token wholly in its cluster's mean."""
     clusters = kmeans(
-        embeddings.detach(),
-        weights,
-        settings.k,
-        seeding=settings.seeding,
-        iterations=settings.iterations,
+        points, weights, settings.k, seeding=settings.seeding, iterations=settings.iterations
     )
-    labels = torch.arange(settings.k, device=embeddings.device)
+    labels = torch.arange(settings.k, device=points.device)
     member = (clusters.assignments.unsqueeze(1) == labels[:, None]) * weights.unsqueeze(1)
     return member / clusters.counts.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(-1)
 

@@ -444,5 +444,8 @@ def test_a_precision_leaves_the_model_as_it_was(tiny_model: MultiVectorEncoder) 
     assert rough.vectors.dtype == np.float32
     lengths = np.linalg.norm(rough.vectors, axis=1)
     np.testing.assert_allclose(lengths, 1.0, rtol=1e-6, err_msg="vectors are in full precision")
-    tokens = read_texts(half, [text], "document").tokens[0].embeddings
+    reading = read_texts(half, [text], "document")
+    assert reading.digits == torch.bfloat16
+    assert read_texts(tiny_model, [text], "document").digits is None
+    tokens = reading.tokens[0].embeddings
     assert tokens.dtype == torch.float32

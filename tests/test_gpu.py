@@ -5,14 +5,17 @@ The kernels are tested by test_gpu_kmeans.py, test_gpu_search.py and test_gpu_sc
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from conftest import WORDS
+from torch import Tensor
 
+from pseudoquery import gpu
 from pseudoquery import kmeans as reference
 from pseudoquery.encoding import encode_texts
-from pseudoquery.gpu import ASKED, runs_kernels
 from pseudoquery.kmeans import kmeans
 from pseudoquery.model import load_model
 from pseudoquery.representation import preset
@@ -39,13 +42,23 @@ def test_vectors_of_any_length(name: str) -> None:
             np.testing.assert_allclose(vectors, expected[place].vectors, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("dtype", "by_kernel"), [(torch.bfloat16, True), (torch.float32, False)])
 def test_the_kernel_is_chosen_and_has_the_references_gradient(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setenv(ASKED, "1")
-    runs_kernels.cache_clear()
+    if not gpu.runs_kernels():
+        pytest.skip("this GPU is too small")
+    from pseudoquery import gpu_kmeans
+
+    chosen: list[int] = []
+
+    def spied(tokens: Tensor, weights: Tensor, k: int, *more: Any) -> Any:
+        chosen.append(k)
+        return cluster(tokens, weights, k, *more)
+
+    cluster = gpu_kmeans.cluster
+    monkeypatch.setattr(gpu_kmeans, "cluster", spied)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(6, 100, 384, generator=generator).to("cuda", dtype)
     weights = (torch.rand(6, 100, generator=generator) > 0.2).float().cuda()
@@ -59,5 +72,6 @@ def test_the_kernel_is_chosen_and_has_the_references_gradient(
             clusters.centroids.float().square().sum().backward()  # type: ignore[no-untyped-call]
             assert own.grad is not None
             found.append((clusters.assignments, own.grad.float()))
+    assert chosen == [8] * by_kernel
     assert torch.equal(found[0][0], found[1][0])
     torch.testing.assert_close(found[0][1], found[1][1])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from triton_device import DEVICE, INTERPRETED
 
-from pseudoquery import gpu_search
+from pseudoquery import gpu, gpu_search
 from pseudoquery.gpu_search import Documents, Tile, documents, search
 from pseudoquery.representation import Score
 from pseudoquery.scores import similarity_matrix
@@ -201,6 +201,16 @@ def test_a_document_without_vectors_comes_last_and_zeros_are_equal() -> None:
     numbers, found = search(corpus, torch.tensor([[1.0, 0.0]], device=DEVICE), 9, score="max")
     assert numbers.tolist() == [[2, 3, 1, 0]]
     assert found.tolist() == [[0.0, 0.0, -1.0, -np.inf]]
+
+
+@pytest.mark.parametrize("shared", [gpu.SHARED, 227 << 10])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8])
+def test_a_tile_fits_into_shared_memory(dtype: torch.dtype, shared: int) -> None:
+    for parts in {torch.float32: [1], torch.int8: [3]}.get(dtype, [1, 2]):
+        for queries in (1, 16, 17, 64, 65, 1000):
+            tile = Tile.fitting(queries, dtype, parts, shared)
+            rows = tile.vectors + parts * tile.queries
+            assert rows * tile.chunk * dtype.itemsize * tile.stages <= shared
 
 
 def test_what_overflows_is_seen() -> None:

@@ -118,8 +118,13 @@ def test_agrees_with_scikit_learn(seed: int, n: int, dim: int, k: int) -> None:
     assume(bool((clusters.counts > 0).all()))
     positions = seed_positions(torch.ones(1, n, dtype=torch.bool), k, "equal-interval")[0]
     theirs = KMeans(
-        k, init=document[positions].numpy(), n_init=1, algorithm="lloyd", tol=0, max_iter=ENOUGH
-    ).fit(document.numpy())
+        k,
+        init=document[positions].double().numpy(),
+        n_init=1,
+        algorithm="lloyd",
+        tol=0,
+        max_iter=ENOUGH,
+    ).fit(document.double().numpy())  # in single precision, it takes near tokens for one
     assert clusters.assignments[0].tolist() == theirs.labels_.tolist()
     np.testing.assert_allclose(clusters.centroids[0], theirs.cluster_centers_, atol=1e-5)
 

@@ -458,7 +458,8 @@ def test_codes_are_taken_over_only_where_they_fit() -> None:
 def test_mixed_precision_is_for_the_encoder(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     features = {
-        "token_embeddings": torch.randn(3, 40, 16, generator=generator),
+        # Tokens that rounding leaves as they are, though not what is made of them.
+        "token_embeddings": torch.randn(3, 40, 16, generator=generator).bfloat16().float(),
         "attention_mask": torch.ones(3, 40, dtype=torch.int64),
     }
     pooling = Pooling(dimension=16, **preset(name, k=4).settings())
@@ -467,3 +468,26 @@ def test_mixed_precision_is_for_the_encoder(name: str) -> None:
         found = pooling(dict(features), task="document")["token_embeddings"]
     assert found.dtype == torch.float32
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mixed_precision_tells_the_clusters_but_not_their_means(dtype: torch.dtype) -> None:
+    # Rounded to 1, the second token is as near to the first as to the others.
+    middle = 1 + 2**-13
+    tokens = torch.tensor([[[0.0, 1.0], [middle, 1.0], [2.0, 1.0], [2.0, 1.0]]])
+    features = {"token_embeddings": tokens, "attention_mask": torch.ones(1, 4)}
+    plain = pooling()(dict(features), task="document")["token_embeddings"]
+    with torch.autocast("cpu", dtype):
+        mixed = pooling()(dict(features), task="document")["token_embeddings"]
+    torch.testing.assert_close(plain, torch.tensor([[[0.0, 1.0], [(middle + 4) / 3, 1.0]]]))
+    assert mixed.dtype == torch.float32
+    assert mixed.tolist() == [[[middle / 2, 1.0], [2.0, 1.0]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_tokens_too_large_for_mixed_precision(dtype: torch.dtype) -> None:
+    tokens = torch.tensor([[[1e6, 0.0], [9e5, 0.0], [0.0, -1e6], [0.0, -8e5]]])
+    features = {"token_embeddings": tokens, "attention_mask": torch.ones(1, 4)}
+    with torch.autocast("cpu", dtype):
+        found = pooling()(features, task="document")["token_embeddings"]
+    assert found.tolist() == [[[9.5e5, 0.0], [0.0, -9e5]]]

@@ -23,11 +23,14 @@ def test_the_table_in_small(run: Run, tmp_path: Path) -> None:
     assert text == markdown(written)
     assert "`pseudoquery experiment table4 --small`" in text
     assert "not even these" in text
+    assert "without the host's part" not in text
 
 
 def test_the_ratios_are_those_of_the_figures() -> None:
     report = {
         "command": "pseudoquery experiment table4",
+        "commit": "abc",
+        "source": "def",
         "machine": {"gpu": "A GPU", "processor": "a processor", "torch": "2"},
         "sizes": {name: getattr(Sizes(), name) for name in Sizes.__dataclass_fields__},
         "seconds": {
@@ -42,6 +45,7 @@ def test_the_ratios_are_those_of_the_figures() -> None:
     assert "| pseudo queries / one vector | 9 | 8.8 |" in text
     assert "3,200,000 documents x 8 x 768" in text
     assert "A GPU" in text
+    assert "K-means without the host's part" in text
 
 
 def test_what_can_not_be_done_is_refused(
