@@ -385,7 +385,9 @@ def _save(plt: Any, figure: Any, path: Path, rows: Sequence[Row]) -> None:
         Line2D([], [], color="grey", marker=MARKERS[one], linestyle="", label=told[one])
         for one in kinds
     ]
-    figure.tight_layout(rect=(0, 0.14, 1, 1))
-    figure.legend(handles=handles, loc="lower center", ncols=6, frameon=False)
+    columns = int(figure.get_figwidth() // 1.8)
+    lines = -(-len(handles) // columns)
+    figure.tight_layout(rect=(0, 0.02 + 0.06 * lines, 1, 1))
+    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
