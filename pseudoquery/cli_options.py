@@ -128,7 +128,7 @@ _SEARCH_OPTIONS = (
     click.option(
         "--fusion",
         type=click.Choice(["rrf", "weighted"]),
-        default="rrf",
+        default="weighted",
         show_default=True,
         help="How a hybrid search fuses its two rankings.",
     ),

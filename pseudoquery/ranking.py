@@ -32,7 +32,7 @@ class SearchSettings:
     """How many documents the first step recalls, at least (R of the paper)."""
     recall_vectors: int | None = None
     """Recall a number of vectors instead, such as the paper's 1000*k."""
-    fusion: Fusion = "rrf"
+    fusion: Fusion = "weighted"
     weight: float = 0.5
     """The dense ranking's part in a weighted fusion."""
     fusion_depth: int = FUSION_DEPTH

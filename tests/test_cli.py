@@ -217,7 +217,7 @@ def test_search_options_change_the_answer(run: Run, built: Path) -> None:
     proven = search("--structure", "hnsw", "--recall", "10", "--exact")
     assert proven["certified"]
     assert ids(proven) == ids(plain)
-    fused = search("--mode", "hybrid", "--fusion", "weighted")
+    fused = search("--mode", "hybrid", "--fusion", "rrf")
     assert [hit["score"] for hit in fused["hits"]] != [hit["score"] for hit in both["hits"]]
     meaning = search("--mode", "hybrid", "--fusion", "weighted", "--weight", "1")
     assert ids(meaning) == ids(plain)

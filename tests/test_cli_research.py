@@ -231,7 +231,8 @@ def test_how_it_is_asked_changes_the_run(result: Callable[..., Result], built: P
     graph = ("--index", built, "--top", 3, "--structure", "hnsw")
     assert result(*graph) == few, "so few documents are all found"
     weighted = ("--index", built, "--mode", "hybrid", "--fusion", "weighted")
-    assert result(*weighted).run != both.run
+    assert result(*weighted).run == both.run, "which is the default"
+    assert result("--index", built, "--mode", "hybrid", "--fusion", "rrf").run != both.run
     assert result(*weighted, "--weight", 1).run.keys() == plain.run.keys()
     assert result(*weighted, "--weight", 1).run != result(*weighted, "--weight", 0).run
 
@@ -490,7 +491,7 @@ def test_options_that_a_run_or_an_index_would_ignore(
         (("--fusion", "rrf"), "--fusion has no effect without --mode hybrid;"),
         (("--weight", 0.5), "--weight has no effect without --mode hybrid;"),
         (
-            ("--mode", "hybrid", "--weight", 0.5),
+            ("--mode", "hybrid", "--fusion", "rrf", "--weight", 0.5),
             "--weight has no effect without --fusion weighted;",
         ),
         (("--mode", "bm25", "--recall", 10), "--recall has no effect with --mode bm25;"),

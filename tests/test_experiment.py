@@ -122,6 +122,9 @@ def test_a_rate_is_tried_beside_the_rows_own(
 
 
 def test_a_report_trains_nothing(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
+    options = ["--data", str(data), "--out", str(tmp_path / "new"), "--model", tiny_model_path]
+    main(["experiment", "table5", *options, "--small", "--report"])
+    assert "| BM25 (SQLite FTS5) |" in (tmp_path / "new" / "table5.md").read_text()
     asked = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
     assert [one["row"] for one in carry_out(asked, lambda _: None)] == ["bm25"]
     carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)

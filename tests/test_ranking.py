@@ -71,7 +71,7 @@ def test_every_way_gives_another_ranking(index: Index) -> None:
         *({"mode": mode} for mode in MODES),
         {"where": {"even": True}},
         {"settings": NARROW},
-        {"mode": "hybrid", "settings": SearchSettings(fusion="weighted")},
+        {"mode": "hybrid", "settings": SearchSettings(fusion="rrf")},
         {"mode": "hybrid", "settings": SearchSettings(fusion="weighted", weight=0.9)},
         {"mode": "hybrid", "settings": SearchSettings(fusion_depth=5)},
     ]
@@ -141,7 +141,7 @@ def test_of_equals_the_one_found_by_meaning_comes_first(known: Index, fusion: Fu
 
 
 def test_fusion_depth_is_at_least_what_is_asked_for(known: Index) -> None:
-    settings = SearchSettings(fusion_depth=1)
+    settings = SearchSettings(fusion="rrf", fusion_depth=1)
     everything = known.rank_many([QUERY], 4, mode="hybrid", settings=settings)[0]
     assert [id_ for id_, _ in everything] == ["word 1", "word 2", "meaning 1", "meaning 2"]
 
