@@ -44,6 +44,7 @@ class Nodes:
     def __init__(self) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."  # as the command does; Ray is imported once
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # whether or not this user has a token
         os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # it would starve
         self._cluster = import_module("ray.cluster_utils").Cluster(
             initialize_head=True,
@@ -189,6 +190,25 @@ def test_a_killed_build_goes_on(
     check_equal(folder, plain)
     again = run(*arguments)
     assert (again.code, "already holds a finished index" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize("on", ["local", "auto"])
+def test_a_cluster_without_an_address(
+    on: str, nodes: Nodes, tiny_model_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"id": f"d{number}", "text": f"{WORDS[number % 30]} {number}"} for number in range(40)]
+    source = write(tmp_path / "documents.jsonl", *rows)
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)  # what "auto" takes for this machine's
+    ways: dict[str, list[str]] = {"plain": [], on: ["--on", on]}
+    for name, options in ways.items():
+        arguments = ["index", str(source), "--out", str(tmp_path / name)]
+        arguments += ["--model", tiny_model_path, "--k", "4", *options]
+        # A process of its own: one that is connected to a cluster can't ask for another.
+        command = [sys.executable, "-m", "pseudoquery.cli", *arguments]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert "Traceback" not in ran.stderr
+    check_equal(tmp_path / on, tmp_path / "plain")
 
 
 def test_many_files_bad_records_and_a_folder_of_8_bits(
