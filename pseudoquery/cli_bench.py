@@ -47,7 +47,7 @@ def bench() -> None:
 @_option("--tokens", 512, "Tokens of each document.")
 @_option("--dimension", 384, "Numbers in a token's embedding.")
 @_option("--k", 8, "Clusters of each document.")
-@_option("--iterations", 10, "Iterations at most.")
+@_option("--iterations", 10, "Iterations at most: labels for all tokens, then new means.")
 @device_option
 @_option("--repeats", 7, "How often each is timed.")
 @as_json

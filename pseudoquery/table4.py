@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from pseudoquery.bench import duration, machine, replayed, synthetic_vectors, timed
-from pseudoquery.bench_kmeans import encoder, hard_tokens
+from pseudoquery.bench_kmeans import clustered, encoder, hard_tokens
 from pseudoquery.errors import QueryError
 from pseudoquery.gpu import runs_kernels
-from pseudoquery.kmeans import kmeans
 from pseudoquery.provenance import commit, source
 from pseudoquery.segments import write_durably
 
@@ -47,6 +46,7 @@ class Sizes:
     dimension: int = 768
     top: int = 1000
     iterations: int = 10
+    """At most; an iteration is labels for all tokens and then new means."""
     repeats: int = 9
 
 
@@ -120,7 +120,7 @@ def _documents(sizes: Sizes, device: str) -> dict[str, float]:
     weights = torch.ones(points.shape[:2], dtype=torch.bool, device=device)
 
     def clustering() -> Any:
-        return kmeans(points, weights, sizes.k, iterations=sizes.iterations)
+        return clustered(points, weights, sizes.k, sizes.iterations)
 
     jobs = {
         "encoder": encoder(sizes.encoder, sizes.batch, sizes.tokens, device),

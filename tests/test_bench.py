@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from command import Run
+from sklearn.cluster import KMeans
 
 from pseudoquery import gpu
 from pseudoquery.bench import (
@@ -27,10 +28,10 @@ from pseudoquery.bench import (
 )
 from pseudoquery.bench_build import watched, write_speed
 from pseudoquery.bench_encode import operations, synthetic_texts
-from pseudoquery.bench_kmeans import ENCODERS, encoder, hard_tokens, synthetic_tokens
+from pseudoquery.bench_kmeans import ENCODERS, clustered, encoder, hard_tokens, synthetic_tokens
 from pseudoquery.bench_kmeans import operations as bert_operations
 from pseudoquery.encoding import split
-from pseudoquery.kmeans import kmeans
+from pseudoquery.kmeans import seed_positions
 from pseudoquery.model import load_model
 
 
@@ -199,8 +200,19 @@ def test_the_disk_has_a_speed(tmp_path: Path) -> None:
 
 def test_tokens_without_clusters_move_for_long() -> None:
     tokens, weights = hard_tokens(8, 512, 16), torch.ones(8, 512)
-    runs = [kmeans(tokens, weights, 8, iterations=n).assignments for n in (9, 10)]
+    runs = [clustered(tokens, weights, 8, n).assignments for n in (9, 10)]
     assert (runs[0] != runs[1]).any(dim=1).sum() > 4
+
+
+def test_an_iteration_is_what_scikit_learn_calls_one() -> None:
+    (tokens,) = hard_tokens(1, 200, 6).double()
+    seeds = seed_positions(torch.ones(1, 200, dtype=torch.bool), 4, "equal-interval")[0]
+    for iterations in (1, 2, 5):
+        theirs = KMeans(4, init=tokens[seeds].numpy(), n_init=1, tol=0, max_iter=iterations)
+        ours = clustered(tokens[None], torch.ones(1, 200), 4, iterations)
+        np.testing.assert_allclose(
+            ours.centroids[0], theirs.fit(tokens.numpy()).cluster_centers_, atol=1e-4
+        )
 
 
 def test_operations_of_a_shape() -> None:
