@@ -22,8 +22,12 @@ REGISTERS = 1 << 15
 """The most columns * dimension whose sums one program can hold in registers."""
 WIDEST = 1024
 """The largest dimension; above it, the kernel has not run on a GPU."""
+MOST = 64
+"""The most clusters, likewise."""
 LOW = tl.constexpr(2048.0)
 """A centroid is two half-precision numbers, high + low / LOW: 22 bits of it (16 in bfloat16)."""
+PAIRS = tl.constexpr(8192)
+"""Numbers of pairs of means compared at once."""
 BLOCK = tl.constexpr(256)
 """Tokens looked at together where only their weights or labels are read."""
 
@@ -41,7 +45,9 @@ class Plan(NamedTuple):
 
 def fits(tokens: Tensor, k: int) -> bool:
     """Say whether the kernel can cluster such tokens into k clusters on their device."""
-    if tokens.dtype not in (torch.float16, torch.bfloat16) or tokens.shape[-1] > WIDEST:
+    if tokens.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    if tokens.shape[-1] > WIDEST or k > MOST:
         return False
     columns, chosen = _columns(k), plan(tokens, k)
     padded = -(-tokens.shape[-1] // chosen.chunk) * chosen.chunk
@@ -140,21 +146,18 @@ def _seeds(weights, ranks, length, count, k, COLUMNS: tl.constexpr, GIVEN: tl.co
 @triton.jit
 def _first_equal(means, living, k, DIM: tl.constexpr, K: tl.constexpr):
     """Point each of k means to the first one equal to it, of those whose `living` is above 0."""
+    # All pairs at once, so that a mean is read but once; in pieces that leave registers free.
+    PIECE: tl.constexpr = PAIRS // (K * K)
     cluster = tl.arange(0, K)
-    found = cluster
-    # Backwards, so that the first equal one is written last.
-    for back in range(k):
-        other = k - 1 - back
-        differing = tl.zeros((K,), tl.int32)
-        for start in range(0, DIM, 64):
-            dims = start + tl.arange(0, 64)
-            real = (cluster < k)[:, None] & (dims < DIM)[None, :]
-            each = tl.load(means + cluster[:, None] * DIM + dims[None, :], mask=real, other=0.0)
-            one = tl.load(means + other * DIM + dims, mask=dims < DIM, other=0.0)
-            differing += tl.sum((each != one[None, :]).to(tl.int32), axis=1)
-        both = tl.minimum(living, tl.sum(tl.where(cluster == other, living, 0.0), axis=0))
-        found = tl.where((differing == 0) & (cluster > other) & (both > 0), other, found)
-    return found
+    differing = tl.zeros((K, K), tl.int32)
+    for start in range(0, DIM, PIECE):
+        dims = start + tl.arange(0, PIECE)
+        real = (cluster < k)[:, None] & (dims < DIM)[None, :]
+        each = tl.load(means + cluster[:, None] * DIM + dims[None, :], mask=real, other=0.0)
+        differing += tl.sum((each[:, None, :] != each[None, :, :]).to(tl.int32), axis=2)
+    both = tl.minimum(living[:, None], living[None, :])
+    same = (differing == 0) & (both > 0) & (cluster < k)[None, :]
+    return tl.minimum(cluster, tl.min(tl.where(same, cluster[None, :], K), axis=1))
 
 
 @triton.jit

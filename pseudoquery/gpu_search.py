@@ -2,12 +2,14 @@
 
 A document's score and number become one 64-bit key, whose order is "larger score first, then the
 smaller number": so the best are the largest keys, and no two keys are equal, whatever the order in
-which programs end. The n-th best key of a sample bounds the n-th best of all from below: one pass
-then writes down only the keys above it, about SAMPLE * n of them for each query, never all scores.
+which programs end. A sample of the documents tells a key that some more than n of all reach: one
+pass then writes down only those, a few thousand for each query, never all scores. If they turn out
+to be fewer than n, or too many, the documents are gone through once more, in pieces.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,10 +21,12 @@ from torch import Tensor
 from pseudoquery.gpu import shared_memory
 from pseudoquery.representation import Score
 
-SAMPLE = 61
+SAMPLE = 251
 """One document in so many sets the bound; a prime, against corpora that repeat a pattern."""
-SLACK = 1024
-"""More room for keys than is expected, since for a few best the number that pass varies widely."""
+DEVIATIONS = 6
+"""The bound is so many standard deviations lower than the sample suggests ..."""
+SPARE = 12
+"""... and lower by so many of its documents, since for a few best the chances are more uneven."""
 STEPS = {torch.float16: 2048.0, torch.bfloat16: 256.0, torch.float32: 1.0, torch.int8: 254.0}
 """A query is a sum of parts in the vectors' type, each so much finer than the one before."""
 NOTHING = -(1 << 63)
@@ -164,13 +168,23 @@ def search(
     question = _question(parts[0], queries, top, scale, score, tile)
     if allowed is not None:
         allowed = allowed.to(device=queries.device, dtype=torch.bool)
-    found, base = [], 0
+    found, enough, base = [], [], 0
     for part in parts:
         own = None if allowed is None else allowed[base : base + part.count]
-        here = part.vectors.device == queries.device
-        found.append((_best if here else _best_of_host)(part, question, own, base))
+        if part.vectors.device != queries.device:
+            found.append(_best_of_host(part, question, own, base))
+        elif part.count <= max(DENSE, _capacity(top)):
+            found.append(_all_keys(part, question, own, base=base))
+        else:
+            keys, fitting = _sampled_best(part, question, own, base)
+            found.append(keys)
+            enough.append(fitting)
         base += part.count
-    return _decoded(_largest(found, top))
+    answer = _decoded(_largest(found, top))
+    # The host waits only here, when everything that there is to do has been handed over.
+    if all(map(bool, enough)):
+        return answer
+    return _decoded(_best_in_pieces(parts, question, allowed))
 
 
 def _question(
@@ -192,27 +206,48 @@ def _question(
     return _Question(torch.stack(parts), units, top, scale, score, tile)
 
 
-def _best(corpus: Documents, question: _Question, allowed: Tensor | None, base: int) -> Tensor:
-    """Find the largest keys (queries, top or all) of documents whose numbers begin at base."""
-    top = question.top
-    # About SAMPLE * top keys reach the bound, so twice as many all but surely have room.
-    capacity = 2 * SAMPLE * top + SLACK
-    if corpus.count <= max(capacity, DENSE):
-        return _largest([_all_keys(corpus, question, allowed, base=base)], top)
+def _rank(top: int) -> int:
+    """Say which of a sample's best, counted from 1, sets the bound for the `top` best of all."""
+    expected = top / SAMPLE
+    return math.ceil(expected + DEVIATIONS * math.sqrt(expected)) + SPARE
+
+
+def _capacity(top: int) -> int:
+    """Make room for twice as many keys as will probably reach the bound."""
+    return 2 * SAMPLE * _rank(top)
+
+
+def _sampled_best(
+    corpus: Documents, question: _Question, allowed: Tensor | None, base: int
+) -> tuple[Tensor, Tensor]:
+    """Find keys (queries, capacity) among which the largest are, and whether they surely are."""
     sample = _all_keys(corpus, question, allowed, base=base, stride=SAMPLE)
-    least = sample.topk(top).values[:, -1].contiguous()
-    keys = torch.full((question.parts.shape[1], capacity), NOTHING, device=least.device)
-    filled = torch.zeros(question.parts.shape[1], dtype=torch.int32, device=least.device)
+    least = sample.topk(_rank(question.top)).values[:, -1].contiguous()
+    queries, capacity = question.parts.shape[1], _capacity(question.top)
+    keys = torch.full((queries, capacity), NOTHING, device=least.device)
+    filled = torch.zeros(queries, dtype=torch.int32, device=least.device)
     _launch(corpus, question, allowed, keys, corpus.count, least=least, filled=filled, base=base)
-    best = keys.topk(top).values
-    if bool((filled <= capacity).all()):
-        return best
-    # The sample was no sample: the corpus is in an order that misleads it. Go through in pieces.
-    found = torch.full_like(best, NOTHING)
-    for first in range(0, corpus.count, DENSE):
-        piece = _all_keys(corpus, question, allowed, base=base, first=first, most=DENSE)
-        found = _largest([found, piece], top)
-    return found
+    # A sample with too few documents bounds nothing: then all that there are have passed.
+    enough = (filled >= question.top) | (least == NOTHING)
+    return keys, (enough & (filled <= capacity)).all()
+
+
+def _best_in_pieces(
+    parts: Sequence[Documents], question: _Question, allowed: Tensor | None
+) -> Tensor:
+    """Find the largest keys without a bound, for a corpus in an order that misleads a sample."""
+    found: list[Tensor] = []
+    base = 0
+    for part in parts:
+        own = None if allowed is None else allowed[base : base + part.count]
+        if part.vectors.device != question.parts.device:
+            found = [_largest([*found, _best_of_host(part, question, own, base)], question.top)]
+        else:
+            for first in range(0, part.count, DENSE):
+                keys = _all_keys(part, question, own, base=base, first=first, most=DENSE)
+                found = [_largest([*found, keys], question.top)]
+        base += part.count
+    return found[0]
 
 
 def _best_of_host(
@@ -229,7 +264,7 @@ def _best_of_host(
 
 def _largest(keys: Sequence[Tensor], top: int) -> Tensor:
     """Keep the `top` largest keys of each query, in order, or all that there are."""
-    together = torch.cat(list(keys), dim=1)
+    together = keys[0] if len(keys) == 1 else torch.cat(list(keys), dim=1)
     return together.topk(min(top, together.shape[1])).values
 
 

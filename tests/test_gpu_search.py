@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_max_of_integers_is_the_references_with_all_its_ties(
     """Exact numbers, so that equal scores are equal: they must come in the corpus's order."""
     if way == "selected":
         # So few are sampled that the bound and the detour both get their turn.
-        for name, value in {"DENSE": 4, "SAMPLE": 3, "SLACK": 2}.items():
+        for name, value in {"DENSE": 4, "SAMPLE": 3, "DEVIATIONS": 0, "SPARE": 1}.items():
             monkeypatch.setattr(gpu_search, name, value)
     elif way == "streamed":
         monkeypatch.setattr(gpu_search, "DENSE", 7)
@@ -170,19 +171,21 @@ def test_softmax_of_floats_agrees_with_the_definition(dtype: torch.dtype, split:
 
 
 @pytest.mark.parametrize("score", ["softmax", "max"])
-@pytest.mark.parametrize("misled", [True, False])
+@pytest.mark.parametrize(("sampled", "detour"), [("like all", 0), ("worse", 1), ("better", 1)])
 def test_selection_finds_what_sorting_finds(
-    score: str, misled: bool, monkeypatch: pytest.MonkeyPatch
+    score: str, sampled: str, detour: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In any order of the corpus, also one in which every sampled document is worse than others."""
-    for name, value in {"DENSE": 16, "SAMPLE": 5, "SLACK": 4}.items():
+    """In any order of the corpus, also one in which the sampled documents are unlike the others."""
+    for name, value in {"DENSE": 16, "SAMPLE": 5, "DEVIATIONS": 1, "SPARE": 2}.items():
         monkeypatch.setattr(gpu_search, name, value)
     chance = np.random.default_rng(0)
     values = torch.from_numpy(chance.normal(size=(300, 2, 8))).half()
     queries = torch.from_numpy(chance.normal(size=(2, 8))).float()
-    if misled:
+    if sampled != "like all":
         values, queries = values.abs(), queries.abs()
-        values[:: gpu_search.SAMPLE] = 0
+        values[:: gpu_search.SAMPLE] *= 0 if sampled == "worse" else 100
+    in_pieces = Mock(wraps=gpu_search._best_in_pieces)
+    monkeypatch.setattr(gpu_search, "_best_in_pieces", in_pieces)
     how = cast(Score, score)
     numbers, found = search(
         documents(values.to(DEVICE)), queries.to(DEVICE), 7, score=how, tile=SMALL
@@ -191,6 +194,7 @@ def test_selection_finds_what_sorting_finds(
     expected = truth.sort(dim=1, descending=True, stable=True)
     assert numbers.tolist() == expected.indices[:, :7].tolist()
     torch.testing.assert_close(found.cpu(), expected.values[:, :7])
+    assert in_pieces.call_count == detour
 
 
 def test_a_document_without_vectors_comes_last_and_zeros_are_equal() -> None:
