@@ -157,12 +157,23 @@ def _provenance(results: Sequence[Result]) -> list[str]:
     }
     return [
         *sorted(lines),
-        f"- {max(map(len, by_row(trained).values()), default=0)} seeds a row; ± is the standard "
-        "deviation over them",
+        "- " + _trainings([len(seeds) for seeds in by_row(trained).values()]),
         f"- settings of every row: `{json.dumps(shared)}`; the JSON file has those that differ",
         "- a hybrid fuses the best 100 of each part: with equal weights after scaling scores to "
         "0..1 (weighted), or by reciprocal ranks (RRF)",
     ]
+
+
+def _trainings(counts: Sequence[int]) -> str:
+    """Say how many trainings the rows rest on, from the number of each row's seeds."""
+    several = sorted({count for count in counts if count > 1})
+    if not several:
+        return "one training a row"
+    said = (
+        f"± is the standard deviation over {' or '.join(map(str, several))} trainings with "
+        "different seeds, of which the figure before it is the mean"
+    )
+    return said + ("; a row without ± is one training" if 1 in counts else "")
 
 
 def plot(experiment: Experiment, results: Sequence[Result], path: Path) -> None:

@@ -73,13 +73,17 @@ def test_a_table() -> None:
     assert "`pseudoquery experiment x`, commit abc (source def), a GPU, 4 cores" in text
     assert text.count("commit abc") == 1, "each provenance is told once"
     assert '`{"epochs": 2.0}`' in text, "only what all rows share"
-    assert "- 2 seeds a row" in text
+    assert "- ± is the standard deviation over 2 trainings" in text
 
 
 def test_one_seed_has_no_spread() -> None:
     experiment = EXPERIMENTS["table2"]
     alone = [one for one in results(experiment) if one["seed"] == 0]
-    assert "±" not in markdown("table2", experiment, alone).split("## How it was made")[0]
+    text = markdown("table2", experiment, alone)
+    assert "±" not in text
+    assert "- one training a row" in text
+    some = [*alone, *(one for one in results(experiment) if one["seed"] and one["row"] == "mean")]
+    assert "a row without ± is one training" in markdown("table2", experiment, some)
 
 
 def test_files_and_plots(tmp_path: Path) -> None:
