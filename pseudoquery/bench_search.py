@@ -142,8 +142,9 @@ def _jobs(
         floors[f"{name} ×{batch}"] = floor(compared, work, kind)
 
     for kind, view in views.items():
-        step = Structures(stores[kind].folder).get("flat8", view)
-        add(f"{PROVEN}, {kind}", view, step)
+        known = Structures(stores[kind].folder)
+        known.get("flat8", view)
+        add(f"{PROVEN}, {kind}", view, known.get("flat8", view))  # what is asked again is faster
     for structure in structures:
         add(f"two steps, {structure}", views[first], build_faiss(structure, views[first]))
     return jobs, floors, notes

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pseudoquery.errors import QueryError
 from pseudoquery.gpu import runs_kernels
 from pseudoquery.gpu_scan import GpuScan, can_grow, make_gpu_scan
-from pseudoquery.scan import Found, Scan, make_scan, remove_stale
+from pseudoquery.scan import Found, Scan, make_scan, pack_scan, remove_stale
 from pseudoquery.segments import move_durably, write_durably
 from pseudoquery.view import View
 
@@ -162,6 +162,9 @@ class Structures:
             self._scan = make_scan(view, self._folder, self._scan)
             with suppress(OSError):
                 remove_stale(self._folder, view)
+        else:
+            # What is asked a second time will be asked more often: then it is worth some memory.
+            self._scan = pack_scan(self._scan)
         return self._scan
 
     def _stepping(self, kind: str, view: View) -> FirstStep:

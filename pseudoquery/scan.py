@@ -6,8 +6,7 @@ A segment never changes: a change to the index costs the codes of what is new, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from pseudoquery.codes import (
     ENDING,
-    LARGEST,
     Codes,
     Halves,
     codes_path,
@@ -27,6 +25,7 @@ from pseudoquery.codes import (
     quantise,
     save_codes,
 )
+from pseudoquery.integers import FEW, Packed, multiplies_integers, multiply, pack, packs
 from pseudoquery.representation import Score
 from pseudoquery.segments import Segment
 from pseudoquery.view import View
@@ -35,6 +34,8 @@ PRODUCTS = 1 << 20
 """Dot products made at once: few enough for a cache, many enough to keep all cores busy."""
 HELD = 1 << 24
 """Dot products held at once while the best vectors are sought."""
+PACKED = 1 << 28
+"""Bytes of codes up to which they are held in memory as well, laid out to be faster."""
 
 
 class Found(NamedTuple):
@@ -55,6 +56,7 @@ class Part(NamedTuple):
     """Those that have vectors, by their index in the view."""
     starts: NDArray[np.int64]
     """Where the vectors of each of these begin."""
+    packed: Packed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,15 @@ class Scan:
         """
         halves = halve(queries)
         found = np.full((len(queries), len(self.errors)), -np.inf, dtype=np.float32)
-        at_once = max(1, PRODUCTS // len(halves.values))
         for part in self.parts:
             count = len(part.codes.values)
+            whole = part.packed and len(halves.values) <= FEW
+            at_once = max(1, count if whole else PRODUCTS // len(halves.values))
             edges = np.append(part.starts, count)
             # Blocks of whole documents, each about as large as it may be.
             cuts = np.searchsorted(part.starts, np.arange(0, count, at_once))
             for first, last in pairwise(np.unique(np.append(cuts, len(part.starts))).tolist()):
-                dots = _products(halves, part.codes, slice(edges[first], edges[last]))
+                dots = _products(halves, part, slice(edges[first], edges[last]))
                 dots *= np.float32(scale)
                 own = edges[first : last + 1] - edges[first]
                 found[:, part.documents[first:last]] = _scores(dots, own, score)
@@ -115,7 +118,7 @@ class Scan:
         kept = np.arange(self.total) if allowed is None else np.flatnonzero(allowed)
         for start in range(0, len(queries), at_once):
             halves = halve(queries[start : start + at_once])
-            blocks = [_products(halves, part.codes, slice(None)) for part in self.parts]
+            blocks = [_products(halves, part, slice(None)) for part in self.parts]
             for row, all_dots in enumerate(np.concatenate(blocks, axis=1), start=start):
                 own = all_dots[kept]
                 best = np.lexsort((kept, -own))[:count]
@@ -126,20 +129,33 @@ class Scan:
 
 def make_scan(view: View, folder: Path | None = None, known: Scan | None = None) -> Scan:
     """Put the codes of all segments together: from an earlier scan, from disk, or made now."""
-    at_hand = {id(part.segment): part.codes for part in known.parts} if known else {}
+    at_hand = {id(part.segment): part for part in known.parts} if known else {}
     parts = []
     document = 0
     for segment in view.segments:
-        codes = at_hand.get(id(segment)) or _codes_of(segment, folder)
+        same = at_hand.get(id(segment))
+        codes = same.codes if same else _codes_of(segment, folder)
         filled = np.flatnonzero(segment.counts)
         starts = np.concatenate([[0], np.cumsum(segment.counts[filled])[:-1]]).astype(np.int64)
-        parts.append(Part(segment, codes, document + filled, starts[: len(filled)]))
+        packed = same.packed if same else None
+        parts.append(Part(segment, codes, document + filled, starts[: len(filled)], packed))
         document += len(segment.counts)
     errors = np.zeros(document, dtype=np.float32)
     for part in parts:
         if len(part.documents):
             errors[part.documents] = np.maximum.reduceat(part.codes.errors, part.starts)
     return Scan(tuple(parts), view.vector_count, errors)
+
+
+def pack_scan(scan: Scan) -> Scan:
+    """Lay out the codes of what is asked often, unless they are many: they are held in memory."""
+    bare = [part for part in scan.parts if part.packed is None and part.codes.values.size]
+    size = sum(part.codes.values.size for part in scan.parts)
+    if not bare or size > PACKED or not packs(bare[0].codes.values.shape[1]):
+        return scan
+    laid = {id(part): pack(part.codes.values) for part in bare}
+    parts = (part._replace(packed=laid.get(id(part), part.packed)) for part in scan.parts)
+    return replace(scan, parts=tuple(parts))
 
 
 def remove_stale(folder: Path, view: View) -> None:
@@ -199,44 +215,27 @@ def _even_scores(dots: NDArray[np.float32], score: Score) -> NDArray[np.float32]
     return largest
 
 
-def _products(halves: Halves, codes: Codes, rows: slice) -> NDArray[np.float32]:
+def _products(halves: Halves, part: Part, rows: slice) -> NDArray[np.float32]:
     """Multiply queries with some of the vectors, (queries, rows)."""
-    dots = _integer_products(halves.values, codes.values[rows]).astype(np.float32)
+    values = part.codes.values[rows]
+    if part.packed and len(halves.values) <= FEW and len(values) == len(part.codes.values):
+        dots = part.packed.products(halves.values)
+    else:
+        dots = _integer_products(halves.values, values).astype(np.float32)
     dots *= halves.scales
     total = dots[: len(halves.lost)]
     total += dots[len(halves.lost) :]
-    total *= codes.scales[rows]
+    total *= part.codes.scales[rows]
     return total
 
 
 def _integer_products(left: NDArray[np.int8], right: NDArray[np.int8]) -> NDArray[Any]:
     """Multiply (queries, dim) with (vectors, dim), exactly where the processor can."""
-    first, second = torch.from_numpy(left), torch.from_numpy(right).T
     if multiplies_integers(left.shape[1]):
-        whole: NDArray[Any] = torch._int_mm(first, second).numpy()
-        return whole
+        return multiply(left, right)
     # Single precision holds these sums exactly up to some thousand dimensions; search allows for
     # the rounding beyond.
-    real: NDArray[Any] = (first.float() @ second.float()).numpy()
+    real: NDArray[Any] = (
+        torch.from_numpy(left).float() @ torch.from_numpy(right).float().T
+    ).numpy()
     return real
-
-
-@lru_cache
-def multiplies_integers(dimension: int) -> bool:
-    """Try whether torch multiplies 8-bit integers right, for vectors of this dimension.
-
-    A processor without instructions for it may saturate on the way, and one dimension was seen to
-    go wrong: a proof can't rest on the hope that this is another machine.
-    """
-    generator = np.random.default_rng(0)
-    vectors = generator.integers(-LARGEST, LARGEST + 1, (67, dimension)).astype(np.int8)
-    vectors[:8], vectors[8:16] = LARGEST, -LARGEST
-    right = torch.from_numpy(vectors)
-    for left in (right[:2], right[:34]):
-        try:
-            made = torch._int_mm(left, right.T)
-        except (AttributeError, NotImplementedError, RuntimeError):
-            return False
-        if not torch.equal(made.long(), left.long() @ right.long().T):
-            return False
-    return True

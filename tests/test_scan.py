@@ -14,9 +14,10 @@ from test_view import view_of
 from pseudoquery import scan
 from pseudoquery.candidates import Structures
 from pseudoquery.codes import Codes, halve, quantise
+from pseudoquery.integers import FEW, Packed, multiplies_integers, packs
 from pseudoquery.records import Document
 from pseudoquery.representation import Score
-from pseudoquery.scan import make_scan, multiplies_integers
+from pseudoquery.scan import Scan, make_scan, pack_scan
 from pseudoquery.scores import document_score
 from pseudoquery.segments import Segment
 from pseudoquery.store import Settings, Store
@@ -76,6 +77,37 @@ def test_estimates_are_near_the_scores(
         filled = np.diff(view.offsets) > 0
         assert (np.abs(estimates[row, filled] - truth[filled]) <= room[filled]).all()
         assert (estimates[row, ~filled] == -np.inf).all()
+
+
+needs_layout = pytest.mark.skipif(not packs(DIMENSION), reason="it is not laid out here")
+
+
+@needs_layout
+@given(
+    seed=seeds,
+    asked=st.integers(1, FEW),
+    score=st.sampled_from(SCORES),
+    dtype=st.sampled_from(["float16", "float32", "int8"]),
+)
+def test_what_is_laid_out_gives_the_same_estimates(
+    seed: int, asked: int, score: Score, dtype: str
+) -> None:
+    plain = make_scan(random_view(seed, dtype=dtype))
+    laid_out = pack_scan(plain)
+    assert all(part.packed for part in laid_out.parts if len(part.codes.values))
+    queries = np.random.default_rng(seed).normal(size=(asked, DIMENSION)).astype(np.float32)
+    np.testing.assert_array_equal(
+        plain.estimates(queries, 3.0, score), laid_out.estimates(queries, 3.0, score)
+    )
+    pairs = zip(plain.search(queries, 9, None), laid_out.search(queries, 9, None), strict=True)
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other)
+
+
+def test_many_codes_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_scan(random_view(0))
+    monkeypatch.setattr(scan, "PACKED", made.total * DIMENSION - 1)
+    assert pack_scan(made) is made
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 16, 384, 768])
@@ -172,6 +204,26 @@ def test_only_new_segments_are_quantised(store: Store, monkeypatch: pytest.Monke
     add(store, range(20, 23))
     assert structures.get("flat8", view_in(store)).total == 92
     assert quantised == [12]
+
+
+@needs_layout
+def test_what_is_asked_again_is_laid_out_once(store: Store) -> None:
+    structures = Structures(store.folder)
+
+    def layouts() -> list[Packed | None]:
+        found = structures.get("flat8", view_in(store))
+        assert isinstance(found, Scan)
+        return [part.packed for part in found.parts]
+
+    assert layouts() == [None, None]
+    first = layouts()
+    assert None not in first
+    add(store, range(20, 23))
+    assert layouts() == [*first, None]
+    second = layouts()
+    assert second[:2] == first
+    assert second[2] is not None
+    assert layouts() == second
 
 
 def test_codes_of_segments_that_are_no_more_are_removed(store: Store) -> None:
