@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Senten
 
 from pseudoquery.bench import Check, Measured, Report, floor, timed
 from pseudoquery.encoding import (
+    Long,
     document_text,
     in_precision,
     pool_texts,
@@ -31,6 +34,22 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
 PRECISIONS = ("float32", "bfloat16")
+PLAIN, OURS = "sentence-transformers", "pseudoquery index"
+FORWARD, CLUSTERING = "encoder alone, float32", "K-means and vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is to be encoded, and by which encoder."""
+
+    model: MultiVectorEncoder
+    texts: list[str]
+    data: Mapping[str, Any]
+    """Where both are from."""
+
+    def lengths(self, long: Long) -> list[int]:
+        """Count the tokens of each window that the encoder reads."""
+        return [len(window.ids) for window in split(self.model, self.texts, "document", long)[0]]
 
 
 def bench_encode(
@@ -46,71 +65,93 @@ def bench_encode(
     The floor is the arithmetic of the encoder at the measured rate of the same precision.
     """
     if folder is None:
-        model = load_model(model_name, preset("recommended", k=k))
-        texts = synthetic_texts(model, documents, words)
+        given = _synthetic(documents, words, k, model_name)
     else:
-        index = Index.open(folder)
-        model = in_precision(index.model, "float32")
-        found = index.documents()
-        texts = [document_text(one)[0] for one, _ in zip(found, range(documents), strict=False)]
-    lengths = [len(window.ids) for window in split(model, texts, "document", "windows")[0]]
+        given = _of_index(folder, documents)
     # One vector is made of what the encoder reads at once, and no more.
-    cut = [len(window.ids) for window in split(model, texts, "document", "truncate")[0]]
+    read = {PLAIN: given.lengths("truncate"), OURS: given.lengths("windows")}
+    taken = _take_turns(given, repeats)
+    data = {
+        "texts": len(given.texts),
+        "tokens": sum(read[OURS]),
+        "windows": len(read[OURS]),
+        "k": pooling_of(given.model).representation.k,
+        **given.data,
+        "repeats": repeats,
+    }
+    return Report("encode", data, _rows(given.model, read, taken), _checks(read, taken))
+
+
+def _synthetic(documents: int, words: int, k: int, model_name: str) -> Given:
+    model = load_model(model_name, preset("recommended", k=k))
+    data = {"model": model_name, "source": "synthetic"}
+    return Given(model, synthetic_texts(model, documents, words), data)
+
+
+def _of_index(folder: Path, documents: int) -> Given:
+    index = Index.open(folder)
+    texts = [document_text(one)[0] for one in islice(index.documents(), documents)]
+    data = {"model": index.settings.model, "source": str(folder)}
+    return Given(in_precision(index.model, "float32"), texts, data)
+
+
+def _take_turns(given: Given, repeats: int) -> dict[str, float]:
+    """Time all there is to compare, in seconds."""
+    model, texts = given.model, given.texts
     plain = _one_vector(model)
+    reading = read_texts(model, texts, "document")
     jobs: dict[str, Callable[[], Any]] = {}
     with TemporaryDirectory() as temporary:
         for precision in PRECISIONS:
-            jobs[f"sentence-transformers, {precision}"] = _plain(plain, texts, precision)
-            jobs[f"pseudoquery index, {precision}"] = _indexing(
-                model, texts, precision, Path(temporary)
-            )
-        jobs["forward"] = lambda: read_texts(model, texts, "document")
-        reading = read_texts(model, texts, "document")
-        jobs["pooling"] = lambda: pool_texts(pooling_of(model), reading, "document")
-        taken = timed(jobs, repeats)
-    work = operations(model, lengths)
-    settings = pooling_of(model).representation
-    dimension = int(pooling_of(model).dimension or 0)
+            jobs[f"{PLAIN}, {precision}"] = _plain(plain, texts, precision)
+            jobs[f"{OURS}, {precision}"] = _indexing(model, texts, precision, Path(temporary))
+        jobs[FORWARD] = lambda: read_texts(model, texts, "document")
+        jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
+        return timed(jobs, repeats)
+
+
+def _rows(
+    model: MultiVectorEncoder, read: Mapping[str, list[int]], taken: Mapping[str, float]
+) -> list[Measured]:
+    """Set each time beside its floor."""
     rows = []
-    throughput = {}
-    for name, read in (("sentence-transformers", cut), ("pseudoquery index", lengths)):
+    for name, lengths in read.items():
         for precision in PRECISIONS:
             seconds = taken[f"{name}, {precision}"]
-            throughput[name, precision] = sum(read) / seconds
-            least = floor(0, operations(model, read), precision)
-            note = f"{sum(read) / seconds:,.0f} tokens/s"
+            least = floor(0, operations(model, lengths), precision)
+            note = f"{sum(lengths) / seconds:,.0f} tokens/s"
             rows.append(Measured(f"{name}, {precision}", seconds, least, note))
-    rows += [
-        Measured("encoder alone, float32", taken["forward"], floor(0, work)),
-        Measured(
-            "K-means and vectors",
-            taken["pooling"],
-            floor(4 * sum(lengths) * dimension, 4 * sum(lengths) * dimension * settings.k),
-        ),
+    numbers = sum(read[OURS]) * int(pooling_of(model).dimension or 0)
+    clustering = floor(4 * numbers, 4 * numbers * pooling_of(model).representation.k)
+    return [
+        *rows,
+        Measured(FORWARD, taken[FORWARD], floor(0, operations(model, read[OURS]))),
+        Measured(CLUSTERING, taken[CLUSTERING], clustering),
     ]
-    checks = [
+
+
+def _checks(read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[Check]:
+    """Compare tokens a second, as not all read the same texts whole."""
+    speed = {
+        (name, precision): sum(lengths) / taken[f"{name}, {precision}"]
+        for name, lengths in read.items()
+        for precision in PRECISIONS
+    }
+    beside = [
         Check(
             f"throughput of indexing / sentence-transformers, {precision}",
-            throughput["pseudoquery index", precision]
-            / throughput["sentence-transformers", precision],
+            speed[OURS, precision] / speed[PLAIN, precision],
             0.95,
             at_most=False,
         )
         for precision in PRECISIONS
     ]
-    full, half = (throughput["pseudoquery index", precision] for precision in PRECISIONS)
-    checks.append(Check("K-means / the encoder", taken["pooling"] / taken["forward"], 0.03))
-    checks.append(Check("throughput, bfloat16 / float32", half / full, 1.5, at_most=False))
-    data = {
-        "texts": len(texts),
-        "tokens": sum(lengths),
-        "windows": len(lengths),
-        "k": settings.k,
-        "model": model_name if folder is None else index.settings.model,
-        "source": "synthetic" if folder is None else str(folder),
-        "repeats": repeats,
-    }
-    return Report("encode", data, rows, checks)
+    half = speed[OURS, "bfloat16"] / speed[OURS, "float32"]
+    return [
+        *beside,
+        Check("K-means / the encoder", taken[CLUSTERING] / taken[FORWARD], 0.03),
+        Check("throughput, bfloat16 / float32", half, 1.5, at_most=False),
+    ]
 
 
 def synthetic_texts(model: MultiVectorEncoder, count: int, words: int) -> list[str]:

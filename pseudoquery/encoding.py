@@ -23,6 +23,7 @@ from pseudoquery.errors import ModelError
 from pseudoquery.kmeans import kmeans
 from pseudoquery.pooling import Pooling, Tokens
 from pseudoquery.records import Document
+from pseudoquery.threads import in_threads
 
 Task = Literal["query", "document"]
 Long = Literal["windows", "truncate"]
@@ -323,24 +324,40 @@ def _pool(
     pooling: Pooling, tokens: Mapping[int, Tokens], task: Task, digits: torch.dtype | None
 ) -> dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Pool texts of like length together: vectors (vectors, dim) and token owners (tokens,)."""
-    results = {}
-    order = sorted(tokens, key=lambda text: -len(tokens[text].weights))
+    lengths = {text: len(own.weights) for text, own in tokens.items()}
+    order = sorted(tokens, key=lambda text: -lengths[text])
+    device = tokens[order[0]].weights.device if order else torch.device("cpu")
+    batches = list(_batches(order, lengths, device))
+
+    def pool(batch: list[int]) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        return _pool_batch(pooling, [tokens[text] for text in batch], task, digits)
+
+    pooled = in_threads(pool, batches) if device.type == "cpu" else map(pool, batches)
+    return {
+        text: own
+        for batch, done in zip(batches, pooled, strict=True)
+        for text, own in zip(batch, done, strict=True)
+    }
+
+
+def _pool_batch(
+    pooling: Pooling, tokens: Sequence[Tokens], task: Task, digits: torch.dtype | None
+) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    """Pool texts together, padded to one length."""
+    results = []
     with torch.inference_mode():
-        lengths = {text: len(tokens[text].weights) for text in order}
-        device = tokens[order[0]].weights.device if order else torch.device("cpu")
-        for batch in _batches(order, lengths, device):
-            padded = [
-                torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
-                for parts in zip(*(tokens[text] for text in batch), strict=True)
-            ]
-            pooled = pooling.vectors(Tokens(*padded), task, digits)
-            places = pooled.mask.cumsum(dim=1) - 1
-            for row, text in enumerate(batch):
-                vectors = pooled.values[row][pooled.mask[row]].float().cpu().numpy()
-                owners = pooled.owners[row, : len(tokens[text].weights)]
-                owned = (owners >= 0) & pooled.mask[row][owners.clamp(min=0)]
-                owners = torch.where(owned, places[row][owners.clamp(min=0)], -1)
-                results[text] = (vectors, owners.cpu().numpy())
+        padded = [
+            torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
+            for parts in zip(*tokens, strict=True)
+        ]
+        pooled = pooling.vectors(Tokens(*padded), task, digits)
+        places = pooled.mask.cumsum(dim=1) - 1
+        for row, own in enumerate(tokens):
+            vectors = pooled.values[row][pooled.mask[row]].float().cpu().numpy()
+            owners = pooled.owners[row, : len(own.weights)]
+            owned = (owners >= 0) & pooled.mask[row][owners.clamp(min=0)]
+            owners = torch.where(owned, places[row][owners.clamp(min=0)], -1)
+            results.append((vectors, owners.cpu().numpy()))
     return results
 
 

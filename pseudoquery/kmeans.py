@@ -1,9 +1,10 @@
 """K-means over every document's token embeddings at once: the pseudo queries are the means.
 
-A batch is one padded tensor and one weight per token; a weight of zero is padding. There is no loop
-over documents or clusters, and the iterations never wait for the device. Every step is a function
-of one document's own rows, so a document's result does not depend on its neighbours in the batch.
-On a GPU, a kernel of our own does the same, one pass over the tokens an iteration (`gpu_kmeans`).
+A batch is one padded tensor and one weight per token; a weight of zero is padding. Every step is a
+function of one document's own rows, so a document's result does not depend on its neighbours in the
+batch. On a CPU, one document after the other goes to its fixed point, while it is in the cache. On
+a GPU all go on together, without waiting for the device, or a kernel of our own does the same, one
+pass over the tokens an iteration (`gpu_kmeans`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from pseudoquery.gpu import runs_kernels
 from pseudoquery.representation import SEEDINGS, Seeding
+from pseudoquery.threads import in_threads
 
 
 class Clusters(NamedTuple):
@@ -51,8 +53,8 @@ def kmeans(
             ranks = None if at_intervals else seed_ranks(weights > 0, k, seeding, seed)
             found = Clusters(*gpu_kmeans.cluster(tokens.detach(), weights, k, ranks, iterations))
             return _clusters(tokens, weights, found[2], k) if tokens.requires_grad else found
-    weights = weights.to(torch.float32)
-    points = tokens.detach().to(torch.float32)
+    weights, singles = weights.to(torch.float32), tokens.to(torch.float32)
+    points = singles.detach()
     with torch.no_grad():
         seeds = seed_positions(weights > 0, k, seeding, seed)
         centroids = points.gather(1, seeds.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
@@ -61,13 +63,16 @@ def kmeans(
         # Reading a flag costs nothing on the CPU, but would stall a GPU's queue; there, further
         # iterations of a converged document repeat its fixed point.
         if points.device.type == "cpu":
-            assignments = _until_fixed(points, weights, assignments, k, iterations)
+            documents = list(zip(points, weights, assignments, strict=True))
+            fixed = in_threads(lambda own: _until_fixed(*own, k, iterations), documents)
+            assignments = torch.stack(fixed) if fixed else assignments
         else:
             for _ in range(iterations):
                 centroids, counts = _means(points, weights, assignments, k)
                 assignments = _assign(points, centroids, counts > 0)
         assignments = _merge_duplicates(points, weights, assignments, k)
-    return _clusters(tokens, weights, assignments.masked_fill(weights == 0, -1), k)
+    found = _clusters(singles, weights, assignments.masked_fill(weights == 0, -1), k)
+    return found._replace(centroids=found.centroids.to(tokens.dtype))
 
 
 def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:
@@ -77,24 +82,20 @@ def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> C
 
 
 def _until_fixed(
-    points: Tensor, weights: Tensor, assignments: Tensor, k: int, iterations: int
+    points: Tensor, weights: Tensor, labels: Tensor, k: int, iterations: int
 ) -> Tensor:
-    """Repeat Lloyd's iteration; a document that has converged does not wait for the others."""
-    settled = assignments.clone()
-    moving = torch.arange(len(points))
+    """Repeat Lloyd's iteration for one document (tokens, dim) until its labels stay the same."""
+    weighted = points * weights.unsqueeze(-1)
     for _ in range(iterations):
-        centroids, counts = _means(points, weights, assignments, k)
-        changed = _assign(points, centroids, counts > 0)
-        settled[moving] = changed
-        moved = (changed != assignments).any(dim=1)
-        if moved.all():
-            assignments = changed
-            continue
-        moving, assignments = moving[moved], changed[moved]
-        points, weights = points[moved], weights[moved]
-        if not len(moving):
+        # Adding each token to its cluster is faster than `_means`, which multiplies it by a share
+        # in each; on a GPU it would have no fixed order.
+        sums = weighted.new_zeros(k, weighted.shape[-1]).index_add_(0, labels, weighted)
+        counts = weights.new_zeros(k).index_add_(0, labels, weights)
+        centroids = sums / counts.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(-1)
+        before, labels = labels, _assign(points[None], centroids[None], counts > 0)[0]
+        if torch.equal(labels, before):
             break
-    return settled
+    return labels
 
 
 def seed_positions(real: Tensor, k: int, seeding: Seeding, seed: int = 0) -> Tensor:
@@ -150,8 +151,9 @@ def _hash(numbers: Tensor) -> Tensor:
 def _assign(points: Tensor, centroids: Tensor, alive: Tensor) -> Tensor:
     """Give each token its nearest living centroid; of equally near ones, the first."""
     # |x - c|^2 without |x|^2, which is the same for every centroid of a token.
-    lengths = centroids.square().sum(dim=-1).masked_fill(~alive, torch.inf).unsqueeze(1)
-    return torch.baddbmm(lengths, points, centroids.mT, alpha=-2).argmin(dim=-1)
+    lengths = centroids.square().sum(dim=-1).masked_fill(~alive, torch.inf).unsqueeze(-1)
+    # Clusters by tokens: with few clusters, a CPU multiplies faster this way round.
+    return torch.baddbmm(lengths, centroids, points.mT, alpha=-2).min(dim=1).indices
 
 
 def _means(points: Tensor, weights: Tensor, assignments: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -173,5 +175,6 @@ def _merge_duplicates(points: Tensor, weights: Tensor, assignments: Tensor, k: i
 
 def _first_equal(vectors: Tensor) -> Tensor:
     """Point each of a document's vectors (documents, k, dim) to the first one equal to it."""
-    same = (vectors.unsqueeze(1) == vectors.unsqueeze(2)).all(dim=-1)
+    # The largest difference between two; without a matrix product, which would not be exact.
+    same = torch.cdist(vectors, vectors, p=torch.inf) == 0
     return same.to(torch.uint8).argmax(dim=-1)

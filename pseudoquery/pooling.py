@@ -192,7 +192,7 @@ def _rounded(points: Tensor, digits: torch.dtype | None) -> Tensor:
     if digits is None:
         return points
     largest = torch.finfo(digits).max
-    return points.clamp(-largest, largest).to(digits)
+    return points.to(digits).clamp(-largest, largest)
 
 
 def _cluster_shares(points: Tensor, weights: Tensor, settings: Representation) -> Tensor:

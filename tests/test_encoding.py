@@ -136,6 +136,23 @@ def test_batches_and_order_change_nothing(
         assert together[place].spans.tolist() == alone[index].spans.tolist()
 
 
+def test_threads_change_nothing(
+    tiny_model: MultiVectorEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(encoding.BATCH_TOKENS, "cpu", 70)
+    texts = [*SHORT, "", words(100), words(200, seed=1)]
+    alone = encode_texts(tiny_model, texts, "document")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        shared = encode_texts(tiny_model, texts, "document")
+    finally:
+        torch.set_num_threads(threads)
+    for one_thread, several in zip(alone, shared, strict=True):
+        np.testing.assert_allclose(several.vectors, one_thread.vectors, atol=1e-5)
+        assert several.owners.tolist() == one_thread.owners.tolist()
+
+
 def test_no_texts(tiny_model: MultiVectorEncoder) -> None:
     assert encode_texts(tiny_model, [], "document") == []
     assert encode_queries(tiny_model, []) == []

@@ -532,3 +532,16 @@ def test_a_document_that_has_converged_is_left_alone() -> None:
             alone = kmeans(document[None], weights[:1], 2, iterations=iterations)
             assert torch.equal(together.assignments[place], alone.assignments[0])
             torch.testing.assert_close(together.centroids[place], alone.centroids[0])
+
+
+def test_threads_change_nothing() -> None:
+    tokens, weights = pad([normal(seed, n, 4) for seed, n in enumerate((60, 5, 40, 1, 33))])
+    alone = kmeans(tokens, weights, 4)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        shared = kmeans(tokens, weights, 4)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(shared.assignments, alone.assignments)
+    torch.testing.assert_close(shared.centroids, alone.centroids)
