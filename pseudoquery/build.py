@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from pseudoquery.corpus import OnBad, read_documents
 from pseudoquery.errors import CorpusError, IndexFolderError
+from pseudoquery.folder_shards import FolderShards
 from pseudoquery.huggingface import PREFIX
 from pseudoquery.index import Added, Index
 from pseudoquery.place import Place, create_index, is_address, is_there, open_index
@@ -19,8 +19,6 @@ from pseudoquery.writer import Writer
 
 UNFINISHED = "unfinished_build_of"
 SETTINGS = "unfinished_build_with"
-SHARDS = "shards"
-"""Where a build on a cluster keeps what is encoded, until the index has adopted it."""
 
 
 def build(
@@ -45,15 +43,15 @@ def build(
         index = create_index(place, notes=asked, **settings)
     yield from index.add_in_batches(chain(beginning, documents), on_duplicate=on_bad or refuse)
     with index.store.writer() as writer:
-        finish(place, writer)
+        finish(writer)
+        if not is_address(place):
+            FolderShards(index.store).clear()  # of a cluster that has begun this
 
 
-def finish(place: Place, writer: Writer) -> None:
+def finish(writer: Writer) -> None:
     """Let an index be one that is no longer being built."""
     for name in (UNFINISHED, SETTINGS):
         writer.forget(name)
-    if not is_address(place):
-        shutil.rmtree(Path(place) / SHARDS, ignore_errors=True)
 
 
 def refuse(error: CorpusError) -> None:

@@ -489,15 +489,11 @@ def _index_on(
     from pseudoquery.ray_index import build_on
     from pseudoquery.terminal import bar, line_count
 
-    if is_address(folder):
-        raise QueryError(
-            "a cluster encodes into a folder; give one, then `pseudoquery copy` takes it to Milvus."
-        )
     with bar(line_count(source)) as advance:
         batches = build_on(
             cluster,
             source,
-            Path(folder),
+            folder,
             on_bad=skipped.on_bad,
             on_encoded=advance,
             **settings,

@@ -496,10 +496,12 @@ def distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list
         if document.place and Path(place).name == Path(document.place).name:
             kept.append(document)
         else:
-            on_duplicate(
-                CorpusError(
-                    f"{document.place}: the id {document.id!r} was already used in {place}; "
-                    "every document needs an id of its own."
-                )
-            )
+            on_duplicate(taken(document.id, document.place, place))
     return kept
+
+
+def taken(id_: str, place: str, by: str) -> CorpusError:
+    """Say that a document at one place has the id of a document at another."""
+    return CorpusError(
+        f"{place}: the id {id_!r} was already used in {by}; every document needs an id of its own."
+    )

@@ -1,7 +1,8 @@
 """Documents as rows of a Milvus collection, and back.
 
     document    the id
-    version     a number that grows: which writing of this document the row belongs to
+    version     a number that grows: which writing of this document the row belongs to; the time,
+                or, where a cluster has built the index, the document's place in the corpus
     place, rows which of how many rows of that version it is
     is_vector   whether `vector` is one of the document's, or only fills the place
     length      of the vector; the longest one bounds the rounding of any dot product
@@ -12,7 +13,7 @@
 Milvus has no transactions over rows. So a document is what its newest *complete* version says: a
 new version is inserted whole before the old one is deleted, and whatever a writer that died has
 left behind is not seen, and goes with the next change of that document. One row without an id, at
-place -1, holds the settings; rows at place -2 hold the notes of a build that is not finished.
+place -1, holds the settings; rows at lower places are notes of a build that is not finished.
 
 This is the only module that imports pymilvus.
 """
@@ -128,7 +129,7 @@ class Collection:
                 )
             _create(client, name, settings.dimension, first_step)
             made = cls(client, address, settings, first_step)
-            made._insert([*map(made._note_row, (notes or {}).items()), made._settings_row()])
+            made.insert_rows([*map(made._note_row, (notes or {}).items()), made._settings_row()])
         return made
 
     @classmethod
@@ -215,12 +216,12 @@ class Collection:
 
     def blocks(self, where: Where | None = None, *, vectors: bool = True) -> Iterator[list[Kept]]:
         """Read the documents that satisfy a filter, some at a time, in order."""
-        first_rows = self._rows(_both("place == 0", narrowing(where)), ["document", "version"])
+        first_rows = self.rows(_both("place == 0", narrowing(where)), ["document", "version"])
         newest: dict[str, int] = {}
         for row in first_rows:
             newest[row["document"]] = max(row["version"], newest.get(row["document"], 0))
         in_order = sorted(newest, key=lambda id_: (newest[id_], id_))
-        for ids in _some(in_order, IDS_AT_ONCE):
+        for ids in groups(in_order, IDS_AT_ONCE):
             found = self.read(ids, vectors=vectors)
             allowed = satisfying(where, [kept.stored.document for kept in found.values()])
             yield sorted((found[id_] for id_ in allowed), key=lambda kept: kept.order)
@@ -228,10 +229,11 @@ class Collection:
     def read(self, ids: Iterable[str], *, vectors: bool = True) -> dict[str, Kept]:
         """Read the documents with these ids, those that are there."""
         wanted = [*_FACTS, "vector"] if vectors else _FACTS
-        found: dict[str, Kept] = {}
-        for some in _some(ids, IDS_AT_ONCE):
-            found |= self._assembled(self._rows(_of_documents(some), wanted))
-        return found
+        return {kept.stored.document.id: kept for kept in self._complete(ids, wanted)}
+
+    def versions(self, ids: Iterable[str]) -> Iterator[Stored]:
+        """Read all versions of the documents with these ids; the newest of each is the last."""
+        return (kept.stored for kept in self._complete(ids, _FACTS))
 
     def search(
         self, queries: NDArray[np.float32], number: int, expression: str = ""
@@ -239,7 +241,7 @@ class Collection:
         """Find the `number` largest dot products for each query vector."""
         depth = {"HNSW": {"ef": max(2 * number, 128)}, "IVF_FLAT": {"nprobe": 128}}
         found = []
-        for some in _some(queries.tolist(), QUERIES_AT_ONCE):
+        for some in groups(queries.tolist(), QUERIES_AT_ONCE):
             answers = self._client.search(
                 self._name,
                 data=list(some),
@@ -284,40 +286,70 @@ class Collection:
 
     def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
         """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
-        for batch in _some(zip(documents, vectors, strict=True), IDS_AT_ONCE):
+        for batch in groups(zip(documents, vectors, strict=True), IDS_AT_ONCE):
             ids = [document.id for document, _ in batch]
-            known = list(self._rows(_of_documents(ids), ["version"]))
+            known = list(self.rows(_of_documents(ids), ["version"]))
             # A clock may have been set back: a new version must be newer than any that is there.
             first = max([time.time_ns(), *(row["version"] + 1 for row in known)])
             rows: list[dict[str, Any]] = []
             for number, (document, own) in enumerate(batch):
-                rows += self._rows_of(document, own, first + number)
-            self._insert(rows)
+                rows += self.rows_of(document, own, first + number)
+            self.insert_rows(rows)
             if known:
-                self._delete(_both(_of_documents(ids), f"version < {first}"))
+                self.delete_rows(_both(_of_documents(ids), f"version < {first}"))
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Delete documents; returns the ids that were there."""
         ids = list(dict.fromkeys(ids))
         there = self.read(ids, vectors=False)
-        for some in _some(ids, IDS_AT_ONCE):
-            self._delete(_of_documents(some))
+        for some in groups(ids, IDS_AT_ONCE):
+            self.delete_rows(_of_documents(some))
         return [id_ for id_ in ids if id_ in there]
 
     def remembered(self, name: str) -> str | None:
         """Return the note of this name."""
-        row = next(self._rows(_of_note(name), ["content"]), None)
+        row = next(self.rows(_of_note(name), ["content"]), None)
         return None if row is None else str(row["content"])
 
     def forget(self, name: str) -> None:
         """Forget the note of this name."""
-        self._delete(_of_note(name))
+        self.delete_rows(_of_note(name))
 
     def compact(self) -> None:
         """Let the engine give the space of deleted rows back."""
         self._client.compact(self._name, timeout=TIMEOUT)
 
-    def _rows_of(
+    def rows(self, expression: str, output: list[str]) -> Iterator[dict[str, Any]]:
+        """Read rows, however many there are."""
+        asked: dict[str, Any] = {
+            "collection_name": self._name,
+            "filter": expression,
+            "output_fields": output,
+            "consistency_level": "Strong",
+            "timeout": TIMEOUT,
+        }
+        # Few come at once; an iterator asks several times, and each time waits for the engine.
+        few = self._client.query(limit=FEW_ROWS, **asked)
+        if len(few) < FEW_ROWS:
+            yield from few
+            return
+        pages = self._client.query_iterator(batch_size=ROWS_AT_ONCE, **asked)
+        try:
+            while page := pages.next():
+                yield from page
+        finally:
+            pages.close()
+
+    def insert_rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write rows, some in each request."""
+        for some in groups(rows, ROWS_AT_ONCE):
+            self._client.insert(self._name, list(some), timeout=TIMEOUT)
+
+    def delete_rows(self, expression: str) -> None:
+        """Delete the rows that an expression describes."""
+        self._client.delete(self._name, filter=expression, timeout=TIMEOUT)
+
+    def rows_of(
         self, document: Document, vectors: NDArray[np.float32], version: int
     ) -> list[dict[str, Any]]:
         """Write a document as rows."""
@@ -343,16 +375,13 @@ class Collection:
             for place in range(count)
         ]
 
-    def _settings_row(self) -> dict[str, Any]:
-        return self._bare_row(SETTINGS_PLACE, "", json.dumps(asdict(self.settings)))
-
-    def _note_row(self, note: tuple[str, str]) -> dict[str, Any]:
-        return self._bare_row(NOTE_PLACE, *note)
-
-    def _bare_row(self, place: int, name: str, content: str) -> dict[str, Any]:
+    def bare_row(
+        self, place: int, name: str = "", *, version: int = 0, content: str = ""
+    ) -> dict[str, Any]:
+        """Write something that is no document as a row."""
         return {
             "document": name,
-            "version": 0,
+            "version": version,
             "place": place,
             "rows": 1,
             "is_vector": False,
@@ -362,8 +391,15 @@ class Collection:
             "vector": [0.0] * self.settings.dimension,
         }
 
+    def _settings_row(self) -> dict[str, Any]:
+        return self.bare_row(SETTINGS_PLACE, content=json.dumps(asdict(self.settings)))
+
+    def _note_row(self, note: tuple[str, str]) -> dict[str, Any]:
+        name, content = note
+        return self.bare_row(NOTE_PLACE, name, content=content)
+
     def _read_settings(self) -> Settings:
-        row = next(self._rows(f"place == {SETTINGS_PLACE}", ["content"]), None)
+        row = next(self.rows(f"place == {SETTINGS_PLACE}", ["content"]), None)
         if row is None:
             raise _strange(self.address)
         saved = json.loads(row["content"])
@@ -391,18 +427,16 @@ class Collection:
         shaped = vectors.reshape(-1, self.settings.dimension)
         return make_segment(shaped, nothing, nothing, dtype).decoded()
 
-    def _assembled(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Kept]:
-        """Put documents together from their rows: of each, the newest version that is complete."""
-        versions: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
-        for row in rows:
-            # A request that was sent twice, because its answer was lost, leaves rows twice.
-            versions[row["version"], row["document"]][row["place"]] = row
-        found = {}
-        for (version, id_), own in sorted(versions.items()):
-            if len(own) == own[min(own)]["rows"]:
-                in_order = [own[place] for place in sorted(own)]
-                found[id_] = self._kept(version, id_, in_order)
-        return found
+    def _complete(self, ids: Iterable[str], output: list[str]) -> Iterator[Kept]:
+        """Put documents together from their rows: all versions that are complete, older first."""
+        for some in groups(ids, IDS_AT_ONCE):
+            versions: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
+            for row in self.rows(_of_documents(some), output):
+                # A request that was sent twice, because its answer was lost, leaves rows twice.
+                versions[row["version"], row["document"]][row["place"]] = row
+            for (version, id_), own in sorted(versions.items()):
+                if len(own) == own[min(own)]["rows"]:
+                    yield self._kept(version, id_, [own[place] for place in sorted(own)])
 
     def _kept(self, version: int, id_: str, rows: Sequence[Mapping[str, Any]]) -> Kept:
         title, text, metadata, place = json.loads("".join(row["content"] for row in rows))
@@ -413,27 +447,6 @@ class Collection:
             np.array(vectors, dtype=np.float32).reshape(-1, self.settings.dimension),
         )
 
-    def _rows(self, expression: str, output: list[str]) -> Iterator[dict[str, Any]]:
-        """Read rows, however many there are."""
-        asked: dict[str, Any] = {
-            "collection_name": self._name,
-            "filter": expression,
-            "output_fields": output,
-            "consistency_level": "Strong",
-            "timeout": TIMEOUT,
-        }
-        # Few come at once; an iterator asks several times, and each time waits for the engine.
-        few = self._client.query(limit=FEW_ROWS, **asked)
-        if len(few) < FEW_ROWS:
-            yield from few
-            return
-        pages = self._client.query_iterator(batch_size=ROWS_AT_ONCE, **asked)
-        try:
-            while page := pages.next():
-                yield from page
-        finally:
-            pages.close()
-
     def _count(self, expression: str) -> int:
         rows = self._client.query(
             self._name,
@@ -443,13 +456,6 @@ class Collection:
             timeout=TIMEOUT,
         )
         return int(rows[0]["count(*)"])
-
-    def _insert(self, rows: Sequence[dict[str, Any]]) -> None:
-        for some in _some(rows, ROWS_AT_ONCE):
-            self._client.insert(self._name, list(some), timeout=TIMEOUT)
-
-    def _delete(self, expression: str) -> None:
-        self._client.delete(self._name, filter=expression, timeout=TIMEOUT)
 
 
 @contextmanager
@@ -561,7 +567,7 @@ def _both(first: str, second: str) -> str:
     return f"{first} and ({second})" if second else first
 
 
-def _some(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
+def groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
     """Part items into groups of `count`."""
     rest = iter(items)
     while group := tuple(islice(rest, count)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +13,15 @@ import pytest
 from collection import WORDS
 from command import Run, write
 from sentence_transformers import MultiVectorEncoder
+from test_store import remount, small_disk
 
-from pseudoquery import ray_index
-from pseudoquery.build import SHARDS, asked_for, build, refuse
+from pseudoquery.build import asked_for, build, refuse
+from pseudoquery.corpus import OnBad
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
+from pseudoquery.folder_shards import FolderShards
 from pseudoquery.index import Added, Index
 from pseudoquery.ray_cluster import _pool, connected
 from pseudoquery.ray_index import Order, encoder, read_file
-from pseudoquery.segments import write_durably
 
 VECTOR_TYPES = ["float16", "float32", "int8"]
 
@@ -34,24 +36,25 @@ def corpus(tmp_path: Path) -> Path:
     return write(tmp_path / "documents.jsonl", *rows)
 
 
-def encode(index: Index, corpus: Path) -> list[str]:
-    """Do the cluster's part of a build; returns the names of the shards."""
+def encoded(index: Index, corpus: Path) -> dict[str, bytes]:
+    """Do the cluster's part of a build; returns the shards by their names."""
     model = index.model
     work = encoder(lambda: model, index.settings)
     order = Order([str(corpus)], {}, frozenset())
-    names = []
-    for message in read_file(order, ({"file": 0}, b"")):
-        facts, body = work(message)
-        if "name" in facts:
-            write_durably(ray_index._path(index.folder, facts["name"]), body)
-            names.append(facts["name"])
-    return names
+    answers = map(work, read_file(order, ({"file": 0}, b"")))
+    return {facts["name"]: body for facts, body in answers if "name" in facts}
 
 
-def adopt(index: Index, names: list[str], on_bad: Any = None) -> Iterator[Added]:
-    with index.store.writer() as writer:
-        for name in names:
-            yield ray_index._adopt(index.folder, name, writer, on_bad or refuse)
+def encode(index: Index, corpus: Path) -> list[str]:
+    """Keep what the cluster makes; returns the names of the shards."""
+    shards = encoded(index, corpus)
+    for name, content in shards.items():
+        FolderShards(index.store).keep(name, content)
+    return list(shards)
+
+
+def adopt(index: Index, names: list[str], on_bad: OnBad = refuse) -> Iterator[Added]:
+    return FolderShards(index.store).adopt(names, on_bad)
 
 
 @pytest.mark.parametrize("vector_type", VECTOR_TYPES)
@@ -82,7 +85,7 @@ def test_a_shard_is_adopted_once(
 ) -> None:
     index = Index.create(tmp_path / "index", model=tiny_model)
     names = encode(index, corpus)
-    first = ray_index._path(index.folder, names[0])
+    first = FolderShards(index.store).path(names[0])
     content = first.read_bytes()
     assert next(adopt(index, names)).added == 256
     assert first.read_bytes() == b""
@@ -103,7 +106,7 @@ def test_a_plain_build_finishes_what_a_cluster_began(
     done = list(build(str(corpus), folder, model=tiny_model))
     assert sum(batch.unchanged for batch in done) == 256
     assert sum(batch.added for batch in done) == 344
-    assert not (folder / SHARDS).exists()
+    assert not (folder / "shards").exists()
 
 
 def test_a_name_tells_content_and_place(corpus: Path) -> None:
@@ -138,13 +141,43 @@ def test_a_damaged_shard_is_not_adopted(
 ) -> None:
     index = Index.create(tmp_path / "index", model=tiny_model)
     names = encode(index, corpus)
-    path = ray_index._path(index.folder, names[1])
+    path = FolderShards(index.store).path(names[1])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(IndexFolderError, match="damaged; remove it and run this again"):
         list(adopt(index, names))
     assert len(index) == 256
+
+
+@pytest.mark.parametrize(("room", "kept"), [(0.7, 1), (1.5, 3)])
+def test_a_full_disk_loses_nothing(
+    room: float, kept: int, corpus: Path, tmp_path: Path, tiny_model: MultiVectorEncoder
+) -> None:
+    """It is full while shards are kept, or when all are there and the index adopts them."""
+    reference = Index.create(tmp_path / "reference", model=tiny_model)
+    content = encoded(reference, corpus)
+    list(adopt(reference, encode(reference, corpus)))
+    disk = tmp_path / "disk"
+    with small_disk(disk, "size=20m"):
+        index = Index.create(disk / "index", model=tiny_model)
+        shards = FolderShards(index.store)
+
+        def go_on() -> None:
+            with index.store.writer():
+                for name in sorted(content.keys() - set(shards.names())):
+                    shards.keep(name, content[name])
+            list(shards.adopt(list(content), refuse))
+
+        used = shutil.disk_usage(disk).used
+        remount(disk, f"size={used + int(room * sum(map(len, content.values())))}")
+        with pytest.raises(IndexFolderError, match=r"no space is left on .*: free some"):
+            go_on()
+        assert len(list(shards.names())) == kept
+        remount(disk, "size=20m")
+        go_on()
+        assert list(index.documents()) == list(reference.documents())
+        assert index.verify() == []
 
 
 def test_bad_records_travel_before_the_good(tmp_path: Path) -> None:
@@ -202,7 +235,6 @@ def test_options_that_do_not_go_with_a_cluster(corpus: Path, tmp_path: Path, run
     folder = write(tmp_path / "collection" / "corpus.jsonl", {"_id": "a", "text": "x"}).parent
     for arguments, said in (
         (["index", "-", "--out", tmp_path / "i", "--on", "auto"], "can't read standard input"),
-        (["index", corpus, "--out", "http://host/name", "--on", "auto"], "pseudoquery copy"),
         (["evaluate", folder, "--split", "dev", "--on", "auto"], "give it with --index"),
         (["evaluate", folder, "--split", "dev", "--run", corpus, "--on", "auto"], "no effect"),
         (["mine", folder, "--split", "dev", "--out", "n", "--on", "auto"], "with --model bm25"),

@@ -44,7 +44,7 @@ def index(address: str, tiny_model: MultiVectorEncoder) -> MilvusIndex:
 
 def rows_of(collection: Collection, document: Document, version: int) -> list[dict[str, Any]]:
     vectors = np.eye(3, collection.settings.dimension, dtype=np.float32)
-    return collection._rows_of(document, vectors, version)
+    return collection.rows_of(document, vectors, version)
 
 
 def test_to_milvus_and_back_to_the_bit(
@@ -167,7 +167,7 @@ def test_a_version_that_is_not_complete_is_not_seen(index: MilvusIndex) -> None:
     collection, before = index.collection, DOCUMENTS[0]
     torn = rows_of(collection, Document(before.id, "torn", metadata={"n": -1}), 2**62)
     unknown = rows_of(collection, Document("unknown", "torn", metadata={"n": -1}), 2**62)
-    collection._insert([*torn[:2], unknown[0], unknown[2]])
+    collection.insert_rows([*torn[:2], unknown[0], unknown[2]])
     assert index.get(before.id) == before
     assert index.get("unknown") is None
     assert list(index.documents()) == DOCUMENTS
@@ -184,7 +184,7 @@ def test_a_version_that_is_not_complete_is_not_seen(index: MilvusIndex) -> None:
 def test_the_newer_of_two_complete_versions_counts(index: MilvusIndex) -> None:
     newer = Document(DOCUMENTS[0].id, "newer", metadata={"n": -1})
     rows = rows_of(index.collection, newer, 2**62)
-    index.collection._insert([*rows, *rows])  # a request that was sent twice
+    index.collection.insert_rows([*rows, *rows])  # a request that was sent twice
     assert index.get(newer.id) == newer
     assert [hit.id for hit in index.search("a", 100, where={"n": -1}).hits] == [newer.id]
     assert not index.search("a", 100, where={"n": 0}).hits
@@ -219,7 +219,7 @@ def test_two_writers_at_once_leave_each_document_whole(index: MilvusIndex) -> No
 def test_a_document_that_has_lost_its_text_is_not_found_by_the_old_one(index: MilvusIndex) -> None:
     empty = Document(DOCUMENTS[0].id, "")
     no_vectors = np.zeros((0, index.settings.dimension), dtype=np.float32)
-    index.collection._insert(index.collection._rows_of(empty, no_vectors, 2**62))
+    index.collection.insert_rows(index.collection.rows_of(empty, no_vectors, 2**62))
     assert index.get(empty.id) == empty
     found = [hit.id for hit in index.search("a", 100).hits]
     assert sorted(found) == sorted(one.id for one in DOCUMENTS[1:])
@@ -314,7 +314,7 @@ def test_collections_that_are_not_what_they_should_be(
     client.create_collection(f"{address.rpartition('/')[2]}_other", dimension=4)
     with pytest.raises(IndexFolderError, match="not made by pseudoquery"):
         MilvusIndex.open(f"{address}_other")
-    index.collection._delete("place == -1")
+    index.collection.delete_rows("place == -1")
     with pytest.raises(IndexFolderError, match="not made by pseudoquery"):
         MilvusIndex.open(address)
 
@@ -327,9 +327,9 @@ def test_another_dimension_or_model(
     with pytest.raises(ModelError, match="another model"):
         MilvusIndex.open(address, model=other).search("the river")
     row = index.collection._settings_row()
-    index.collection._delete("place == -1")
+    index.collection.delete_rows("place == -1")
     row["content"] = row["content"].replace('"dimension": 32', '"dimension": 31')
-    index.collection._insert([row])
+    index.collection.insert_rows([row])
     with pytest.raises(IndexFolderError, match=r"have 32 dimensions .* should have 31"):
         MilvusIndex.open(address)
 

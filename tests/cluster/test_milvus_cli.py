@@ -202,7 +202,7 @@ def test_the_token_is_kept_nowhere(
     files = [path for path in (tmp_path / "back").rglob("*") if path.is_file()]
     assert files
     assert not any(b"hush" in path.read_bytes() for path in files)
-    rows = MilvusIndex.open(address).collection._rows("place < 0", ["content"])
+    rows = MilvusIndex.open(address).collection.rows("place < 0", ["content"])
     assert "hush" not in json.dumps(list(rows))
 
 

@@ -7,10 +7,12 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,16 @@ from collection import WORDS, write_collection
 from command import Run, write
 from numpy.typing import NDArray
 
-from pseudoquery.build import SHARDS, build
-from pseudoquery.errors import ClusterError
+from pseudoquery.build import build
+from pseudoquery.errors import ClusterError, IndexFolderError
 from pseudoquery.index import Index
+from pseudoquery.milvus import MilvusIndex
+from pseudoquery.milvus_collection import Collection
+from pseudoquery.milvus_shards import MilvusShards
 from pseudoquery.ray_cluster import Message, Work, connected, spread
 from pseudoquery.ray_index import build_on
 from pseudoquery.representation import preset
+from pseudoquery.shard import SHARD_DOCUMENTS, documents_in, first_place
 from pseudoquery.store import Store
 
 pytestmark = pytest.mark.cluster
@@ -46,12 +52,17 @@ class Nodes:
         os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."  # as the command does; Ray is imported once
         os.environ["RAY_AUTH_MODE"] = "disabled"  # whether or not this user has a token
         os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # it would starve
+        # Ray's client server forks while gRPC has threads, whose repair of forks may crash then.
+        os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._client_port = free.getsockname()[1]
         self._cluster = import_module("ray.cluster_utils").Cluster(
             initialize_head=True,
             head_node_args={
                 "num_cpus": 0,
                 "object_store_memory": MEMORY,
                 "include_dashboard": False,
+                "ray_client_server_port": self._client_port,
             },
         )
         self._workers: list[Any] = []
@@ -60,6 +71,10 @@ class Nodes:
     @property
     def address(self) -> str:
         return str(self._cluster.address)
+
+    @property
+    def client_address(self) -> str:
+        return f"ray://127.0.0.1:{self._client_port}"
 
     def complete(self) -> None:
         for cpus in (1, 2)[len(self._workers) :]:
@@ -134,7 +149,7 @@ def check_equal(folder: Path, plain: Path) -> None:
     index = Index.open(folder)
     assert index.verify() == []
     assert list(index.documents()) == list(Index.open(plain).documents())
-    assert not (folder / SHARDS).exists()
+    assert not (folder / "shards").exists()
 
 
 def test_a_node_that_dies_costs_no_document(
@@ -164,11 +179,11 @@ def test_a_killed_build_goes_on(
     arguments += ["--model", settings["model"], "--k", "4"]
     command = [sys.executable, "-m", "pseudoquery.cli", *arguments]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        while not any((folder / SHARDS).glob("*.shard")):
+        while not any((folder / "shards").glob("*.shard")):
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
-    left = {path: path.stat().st_ino for path in (folder / SHARDS).glob("*.shard")}
+    left = {path: path.stat().st_ino for path in (folder / "shards").glob("*.shard")}
     assert len(left) < DOCUMENTS // 256
     kept = []
 
@@ -192,27 +207,112 @@ def test_a_killed_build_goes_on(
     assert (again.code, "already holds a finished index" in again.err) == (2, True)
 
 
-@pytest.mark.parametrize("on", ["local", "auto"])
-def test_a_cluster_without_an_address(
-    on: str, nodes: Nodes, tiny_model_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_milvus_gets_each_document_once(
+    nodes: Nodes,
+    corpus: Path,
+    plain: Path,
+    settings: dict[str, Any],
+    address: str,
+    tmp_path: Path,
+    run: Run,
 ) -> None:
+    """The command is killed; then it is run again, and a node is."""
+    arguments = ["index", str(corpus), "--out", address, "--model", settings["model"], "--k", "4"]
+    on = ["--on", nodes.address]
+    command = [sys.executable, "-m", "pseudoquery.cli", *arguments, *on]
+    whole: list[str] = []
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not whole:
+            assert process.poll() is None
+            time.sleep(0.02)
+            with suppress(IndexFolderError):  # it is not there yet
+                whole = MilvusShards(Collection.open(address)).names()
+        process.send_signal(signal.SIGKILL)
+    whole = MilvusShards(Collection.open(address)).names()
+    assert len(whole) < DOCUMENTS // 256
+    kept = row_keys(address, whole)
+    alone = run(*arguments)
+    assert (alone.code, '"on": "a cluster"' in alone.err) == (2, True)
+    encoded: list[int] = []
+
+    def on_encoded(documents: int) -> None:
+        if not encoded:
+            nodes.kill_one()
+        encoded.append(documents)
+
+    added = list(
+        build_on(
+            nodes.address,
+            str(corpus),
+            address,
+            on_encoded=on_encoded,
+            long="windows",
+            vector_type="float16",
+            precision="float32",
+            **settings,
+        )
+    )
+    assert sum(encoded) == sum(batch.total for batch in added) == DOCUMENTS
+    assert sum(batch.unchanged for batch in added) == sum(map(documents_in, whole))
+    assert row_keys(address, whole) == kept  # none of them was written again
+    assert Collection.open(address).count() == DOCUMENTS
+    MilvusIndex.open(address).to_folder(tmp_path / "copy")
+    check_equal(tmp_path / "copy", plain)
+    again = run(*arguments, *on)
+    assert (again.code, "already holds a finished index" in again.err) == (2, True)
+
+
+def row_keys(address: str, shards: list[str]) -> set[int]:
+    """Read the keys that Milvus has given to the rows of shards."""
+    collection = Collection.open(address)
+    keys = set()
+    for first in map(first_place, shards):
+        here = f"version >= {first} and version < {first + SHARD_DOCUMENTS}"
+        keys |= {row["row"] for row in collection.rows(f"place >= 0 and {here}", ["row"])}
+    return keys
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"id": f"d{number}", "text": f"{WORDS[number % 30]} {number}"} for number in range(40)]
-    source = write(tmp_path / "documents.jsonl", *rows)
+    return write(tmp_path_factory.mktemp("few") / "documents.jsonl", *rows)
+
+
+@pytest.fixture(scope="module")
+def plain_few(
+    few: Path, settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """What one machine makes of them."""
+    folder = tmp_path_factory.mktemp("plain-few") / "index"
+    for _ in build(str(few), folder, **settings):
+        pass
+    return folder
+
+
+@pytest.mark.parametrize("on", ["local", "auto", "client"])
+def test_other_ways_to_a_cluster(
+    on: str,
+    nodes: Nodes,
+    few: Path,
+    plain_few: Path,
+    tiny_model_path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)  # what "auto" takes for this machine's
-    ways: dict[str, list[str]] = {"plain": [], on: ["--on", on]}
-    for name, options in ways.items():
-        arguments = ["index", str(source), "--out", str(tmp_path / name)]
-        arguments += ["--model", tiny_model_path, "--k", "4", *options]
-        # A process of its own: one that is connected to a cluster can't ask for another.
-        command = [sys.executable, "-m", "pseudoquery.cli", *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-        assert ran.returncode == 0, ran.stderr
-        assert "Traceback" not in ran.stderr
-    check_equal(tmp_path / on, tmp_path / "plain")
+    cluster = nodes.client_address if on == "client" else on
+    arguments = ["index", str(few), "--out", str(tmp_path / "index"), "--on", cluster]
+    arguments += ["--model", tiny_model_path, "--k", "4"]
+    # A process of its own: one that is connected to a cluster can't ask for another.
+    command = [sys.executable, "-m", "pseudoquery.cli", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    check_equal(tmp_path / "index", plain_few)
 
 
 def test_many_files_bad_records_and_a_folder_of_8_bits(
-    nodes: Nodes, tiny_model_path: str, tmp_path: Path, run: Run
+    nodes: Nodes, tiny_model_path: str, address: str, tmp_path: Path, run: Run
 ) -> None:
     source = tmp_path / "shards"
     rows = [{"id": f"d{number}", "text": f"{WORDS[number % 30]} {number}"} for number in range(90)]
@@ -231,6 +331,9 @@ def test_many_files_bad_records_and_a_folder_of_8_bits(
     theirs = run("index", source, "--out", tmp_path / "theirs", *how, *skipping)
     assert (ours.code, ours.json) == (0, theirs.json)
     assert (ours.json["added"], ours.json["skipped"]) == (90, 3)
+    there = run("index", source, "--out", address, *where, *skipping)
+    assert (there.code, there.json, there.err) == (0, theirs.json, theirs.err)
+    assert run("list", address).out == run("list", tmp_path / "theirs").out
     mine, expected = stored(tmp_path / "ours"), stored(tmp_path / "theirs")
     assert list(mine) == list(expected)
     for id_, vectors in expected.items():
