@@ -16,7 +16,6 @@ from torch import Tensor
 
 from pseudoquery.gpu import runs_kernels
 from pseudoquery.representation import SEEDINGS, Seeding
-from pseudoquery.threads import in_threads
 
 
 class Clusters(NamedTuple):
@@ -63,9 +62,8 @@ def kmeans(
         # Reading a flag costs nothing on the CPU, but would stall a GPU's queue; there, further
         # iterations of a converged document repeat its fixed point.
         if points.device.type == "cpu":
-            documents = list(zip(points, weights, assignments, strict=True))
-            fixed = in_threads(lambda own: _until_fixed(*own, k, iterations), documents)
-            assignments = torch.stack(fixed) if fixed else assignments
+            for own in zip(points, weights, assignments, strict=True):
+                own[2].copy_(_until_fixed(*own, k, iterations))
         else:
             for _ in range(iterations):
                 centroids, counts = _means(points, weights, assignments, k)
