@@ -49,6 +49,8 @@ FIRST_STEPS: tuple[str, ...] = get_args(FirstStep)
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
 TIMEOUT = 60.0
 """Seconds that Milvus may take for one request."""
+SILENT = {"grpc.keepalive_time_ms": 2**31 - 1, "grpc.keepalive_permit_without_calls": False}
+"""No pings, as every call has a timeout: of pymilvus' many, gRPC's usual server has enough."""
 LARGEST_SEARCH = 16_384
 """More vectors than this Milvus does not return for a query."""
 ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 1024, 8192, 64
@@ -495,7 +497,7 @@ def _milvus() -> Any:
 
 def _connect(server: str, token: str) -> Any:
     token = token or os.environ.get(TOKEN, "")
-    return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT)
+    return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
 
 
 def _split(address: str) -> tuple[str, str]:
