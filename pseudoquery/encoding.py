@@ -296,12 +296,14 @@ def _fold(
     """
     kept: list[Tokens] = []
     points: list[Tensor] = []
-    total = 0
+    total, locality = 0, pooling_of(model).representation.locality
     per_block = max(1, FOLD_BLOCK // window_length(model))
     for start in range(0, len(windows), per_block):
         block = _embed_texts(model, {0: list(windows[start : start + per_block])}, task)[0]
         regular = (~block.special).float()
-        clusters = kmeans(block.embeddings[None], regular[None], FOLD_TO, iterations=3)
+        clusters = kmeans(
+            block.embeddings[None], regular[None], FOLD_TO, iterations=3, locality=locality
+        )
         alive = clusters.counts[0] > 0
         special = int(block.special.sum())
         point = special + (alive.cumsum(0) - 1)[clusters.assignments[0]]

@@ -5,6 +5,9 @@ function of one document's own rows, so a document's result does not depend on i
 batch. On a CPU, one document after the other goes to its fixed point, while it is in the cache. On
 a GPU all go on together, without waiting for the device, or a kernel of our own does the same, one
 pass over the tokens an iteration (`gpu_kmeans`).
+
+The paper's clusters know nothing of where in the text a token stands. With `locality` they do: the
+place is one more coordinate, so that a cluster is a stretch of the text about one thing.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ def kmeans(
     *,
     seeding: Seeding = "equal-interval",
     iterations: int = 20,
+    locality: float = 0.0,
     seed: int = 0,
 ) -> Clusters:
     """Cluster each document's tokens (documents, tokens, dim), weighted (documents, tokens).
@@ -44,16 +48,23 @@ def kmeans(
     stop for a document when its assignments no longer change: it has then reached a fixed point.
     A document with fewer distinct tokens than k gets fewer clusters.
     """
+    placed = tokens.detach()
+    if locality:
+        placed = _with_places(placed, weights, k, locality)
     if runs_kernels(tokens.device):
         from pseudoquery import gpu_kmeans
 
-        if gpu_kmeans.fits(tokens, k):
+        if gpu_kmeans.fits(placed, k):
             at_intervals = seeding == "equal-interval"
             ranks = None if at_intervals else seed_ranks(weights > 0, k, seeding, seed)
-            found = Clusters(*gpu_kmeans.cluster(tokens.detach(), weights, k, ranks, iterations))
-            return _clusters(tokens, weights, found[2], k) if tokens.requires_grad else found
+            found = Clusters(*gpu_kmeans.cluster(placed, weights, k, ranks, iterations))
+            if not locality:
+                return _clusters(tokens, weights, found[2], k) if tokens.requires_grad else found
+            with torch.no_grad():
+                assignments = _merge_duplicates(tokens.detach(), weights, found[2], k)
+            return _clusters(tokens, weights, assignments, k)
     weights, singles = weights.to(torch.float32), tokens.to(torch.float32)
-    points = singles.detach()
+    points = placed.to(torch.float32)
     with torch.no_grad():
         seeds = seed_positions(weights > 0, k, seeding, seed)
         centroids = points.gather(1, seeds.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
@@ -68,9 +79,33 @@ def kmeans(
             for _ in range(iterations):
                 centroids, counts = _means(points, weights, assignments, k)
                 assignments = _assign(points, centroids, counts > 0)
-        assignments = _merge_duplicates(points, weights, assignments, k)
-    found = _clusters(singles, weights, assignments.masked_fill(weights == 0, -1), k)
+        assignments = assignments.masked_fill(weights == 0, -1)
+        assignments = _merge_duplicates(singles.detach(), weights, assignments, k)
+    found = _clusters(singles, weights, assignments, k)
     return found._replace(centroids=found.centroids.to(tokens.dtype))
+
+
+def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Tensor:
+    """Give each token one more coordinate, its place in the text.
+
+    Places are counted in k-ths of the text, and a k-th is as far as `locality` times the standard
+    deviation of the document's tokens, so that neither the encoder's scale nor the length matters.
+    """
+    points, weights = tokens.to(torch.float32), weights.to(torch.float32)
+    total = weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    shares = (weights / total).unsqueeze(-1)
+    mean = (shares * points).sum(dim=1, keepdim=True)
+    variance = (shares * (points - mean).square()).sum(dim=(1, 2))
+    # Padding changes the order of a sum, and so its last digits: they must not move a token.
+    deviation = variance.sqrt().to(torch.bfloat16).to(torch.float32)
+    # From the middle, where half precision has most digits to tell neighbours apart.
+    places = k * ((weights.cumsum(dim=1) - weights / 2) / total - 0.5)
+    largest = torch.finfo(tokens.dtype).max
+    coordinate = (locality * deviation.unsqueeze(1) * places).clamp(-largest, largest)
+    # A GPU reads rows whose length is a multiple of 16 numbers faster.
+    columns = 1 + -(tokens.shape[-1] + 1) % 16
+    added = torch.nn.functional.pad(coordinate.unsqueeze(-1), (0, columns - 1))
+    return torch.cat([tokens, added.to(tokens.dtype)], dim=-1)
 
 
 def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:
@@ -165,10 +200,11 @@ def _means(points: Tensor, weights: Tensor, assignments: Tensor, k: int) -> tupl
 
 def _merge_duplicates(points: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Tensor:
     """Move the tokens of a cluster whose mean equals an earlier one's into that earlier cluster."""
-    centroids, counts = _means(points, weights, assignments, k)
+    centroids, counts = _means(points.to(torch.float32), weights, assignments, k)
     # An empty cluster's row of zeros must not swallow a cluster whose mean happens to be zero.
     marked = torch.cat([centroids, (counts > 0).unsqueeze(-1)], dim=-1)
-    return _first_equal(marked).gather(1, assignments)
+    merged = _first_equal(marked).gather(1, assignments.clamp(min=0))
+    return merged.masked_fill(assignments < 0, -1)
 
 
 def _first_equal(vectors: Tensor) -> Tensor:

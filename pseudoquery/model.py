@@ -131,7 +131,12 @@ def fingerprint(model: MultiVectorEncoder) -> str:
     prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
     settings = [
         tokenizer_settings(model),
-        representation_of(model).settings(),
+        # A setting that came later says nothing where it is off: older indexes stay valid.
+        {
+            name: value
+            for name, value in representation_of(model).settings().items()
+            if name != "locality" or value
+        },
         prompts,
         model.max_seq_length,
     ]

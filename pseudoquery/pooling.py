@@ -198,7 +198,12 @@ def _rounded(points: Tensor, digits: torch.dtype | None) -> Tensor:
 def _cluster_shares(points: Tensor, weights: Tensor, settings: Representation) -> Tensor:
     """(texts, tokens, dim) -> (texts, k, tokens): each token wholly in its cluster's mean."""
     clusters = kmeans(
-        points, weights, settings.k, seeding=settings.seeding, iterations=settings.iterations
+        points,
+        weights,
+        settings.k,
+        seeding=settings.seeding,
+        iterations=settings.iterations,
+        locality=settings.locality,
     )
     labels = torch.arange(settings.k, device=points.device)
     member = (clusters.assignments.unsqueeze(1) == labels[:, None]) * weights.unsqueeze(1)

@@ -32,6 +32,9 @@ class Representation:
     k: int = 16
     seeding: Seeding = "equal-interval"
     iterations: int = 20
+    locality: float = 0.0
+    """How much the place of a token in the text counts for its cluster; the paper's K-means knows
+    nothing of it. With 1, two tokens that are 1/k of the text apart are as unlike as any two."""
     special_tokens: bool = False
     """Whether [CLS], [SEP] and the like take part in a document's vectors."""
     mix_mean: float = 0.0
@@ -65,8 +68,10 @@ class Representation:
                 )
         if not (_finite(self.scale) and self.scale > 0):
             raise ModelError(f"scale is {self.scale!r}; it must be a number above 0.")
-        if not (_finite(self.mix_mean) and self.mix_mean >= 0):
-            raise ModelError(f"mix_mean is {self.mix_mean!r}; it must be a number of at least 0.")
+        for name in ("mix_mean", "locality"):
+            value = getattr(self, name)
+            if not (_finite(value) and value >= 0):
+                raise ModelError(f"{name} is {value!r}; it must be a number of at least 0.")
         for name in ("special_tokens", "normalise"):
             if not isinstance(getattr(self, name), bool):
                 raise ModelError(f"{name} is {getattr(self, name)!r}; it must be True or False.")
