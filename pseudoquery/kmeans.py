@@ -46,7 +46,7 @@ def kmeans(
 
     Assignments are constants for the gradient, which flows through the means. Lloyd's iterations
     stop for a document when its assignments no longer change: it has then reached a fixed point.
-    A document with fewer distinct tokens than k gets fewer clusters.
+    Clusters with equal means are one, so a document of few distinct tokens has fewer than k.
     """
     placed = tokens.detach()
     if locality:
@@ -101,11 +101,11 @@ def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Te
     # From the middle, where half precision has most digits to tell neighbours apart.
     places = k * ((weights.cumsum(dim=1) - weights / 2) / total - 0.5)
     largest = torch.finfo(tokens.dtype).max
-    coordinate = (locality * deviation.unsqueeze(1) * places).clamp(-largest, largest)
+    coordinate = (locality * deviation.unsqueeze(1) * places).to(tokens.dtype)
+    coordinate = coordinate.clamp(-largest, largest).unsqueeze(-1)
     # A GPU reads rows whose length is a multiple of 16 numbers faster.
     columns = 1 + -(tokens.shape[-1] + 1) % 16
-    added = torch.nn.functional.pad(coordinate.unsqueeze(-1), (0, columns - 1))
-    return torch.cat([tokens, added.to(tokens.dtype)], dim=-1)
+    return torch.cat([tokens, torch.nn.functional.pad(coordinate, (0, columns - 1))], dim=-1)
 
 
 def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:

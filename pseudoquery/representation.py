@@ -6,7 +6,7 @@ exactly how their vectors were made.
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -18,6 +18,8 @@ Seeding = Literal["equal-interval", "random", "released"]
 Appended = Literal["none", "cls", "mean"]
 Score = Literal["softmax", "max"]
 
+MOST_LOCAL = 100
+"""Of locality: long before, clusters are stretches of equal length."""
 SEEDINGS: tuple[str, ...] = get_args(Seeding)
 
 
@@ -66,12 +68,19 @@ class Representation:
                 raise ModelError(
                     f"{name} is {value!r}; it must be an integer of at least {lowest}."
                 )
-        if not (_finite(self.scale) and self.scale > 0):
-            raise ModelError(f"scale is {self.scale!r}; it must be a number above 0.")
-        for name in ("mix_mean", "locality"):
-            value = getattr(self, name)
-            if not (_finite(value) and value >= 0):
-                raise ModelError(f"{name} is {value!r}; it must be a number of at least 0.")
+        numbers = {
+            "scale": (_number(self.scale) and self.scale > 0, "above 0"),
+            "mix_mean": (_number(self.mix_mean) and self.mix_mean >= 0, "of at least 0"),
+            "locality": (
+                _number(self.locality) and 0 <= self.locality <= MOST_LOCAL,
+                f"from 0 to {MOST_LOCAL}",
+            ),
+        }
+        for name, (fine, meaning) in numbers.items():
+            if not fine:
+                raise ModelError(
+                    f"{name} is {getattr(self, name)!r}; it must be a number {meaning}."
+                )
         for name in ("special_tokens", "normalise"):
             if not isinstance(getattr(self, name), bool):
                 raise ModelError(f"{name} is {getattr(self, name)!r}; it must be True or False.")
@@ -83,8 +92,11 @@ class Representation:
         return asdict(self)
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: object) -> bool:
+    """Say whether it is a finite number, and no larger than a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 _PAPER = Representation(

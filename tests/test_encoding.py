@@ -256,6 +256,24 @@ def test_mean_of_a_long_text_is_the_mean_of_its_tokens(tiny_model_path: str) -> 
     np.testing.assert_allclose(one(mean, text).vectors, every.mean(0, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [20, 60, 300])
+def test_locality_makes_stretches_of_the_text(tiny_model_path: str, n: int) -> None:
+    text = words(n)
+    plain, local = (
+        one(with_representation(tiny_model_path, locality=locality), text)
+        for locality in (0.0, 100.0)
+    )
+    assert_sound(local, text, 4)
+    owners = local.owners[local.owners >= 0]
+    assert len(owners) == n
+    assert owners.tolist() == sorted(owners)
+    # Each seed begins its stretch, and Lloyd stops before it has come to its middle.
+    lengths = np.bincount(owners) * 4 / n
+    assert lengths.min() >= 0.5
+    assert lengths.max() <= 1.5
+    assert plain.owners[plain.owners >= 0].tolist() != sorted(plain.owners[plain.owners >= 0])
+
+
 # Folding
 
 
@@ -280,7 +298,24 @@ def test_folded_text(tiny_model: MultiVectorEncoder, small_folds: pytest.MonkeyP
     assert not np.allclose(folded.vectors, unfolded.vectors, atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{}, {"append": "cls"}, {"append": "mean", "mix_mean": 0.5}])
+def test_folded_text_with_locality_has_stretches(
+    tiny_model_path: str, small_folds: pytest.MonkeyPatch
+) -> None:
+    text = words(600)
+    cuts = {}
+    for locality in (0.0, 1.0, 100.0):
+        folded = one(with_representation(tiny_model_path, locality=locality), text)
+        assert_sound(folded, text, 4)
+        owners = folded.owners[folded.owners >= 0]
+        assert len(owners) == 600
+        cuts[locality] = int((np.diff(owners) != 0).sum())
+    assert cuts[0.0] > cuts[1.0] > cuts[100.0] == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"append": "cls"}, {"append": "mean", "mix_mean": 0.5}, {"locality": 1.0}],
+)
 def test_fold_without_reduction_changes_nothing(
     tiny_model_path: str, small_folds: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +48,16 @@ def real_tokens(lengths: list[int]) -> Tensor:
 def cluster(tokens: Tensor, weights: Tensor, k: int, ranks: Tensor | None, steps: int) -> Clusters:
     there = None if ranks is None else ranks.to(DEVICE)
     found = gpu_kmeans.cluster(tokens.to(DEVICE), weights.to(DEVICE), k, there, steps)
+    return Clusters(*(one.cpu() for one in found))
+
+
+def with_kernels(tokens: Tensor, weights: Tensor, k: int, **options: Any) -> Clusters:
+    """Cluster as `kmeans` does where there is a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "runs_kernels", lambda *_: True)
+        patch.setattr(gpu_kmeans, "shared_memory", lambda _: 227 << 10)
+        assert gpu_kmeans.fits(reference._with_places(tokens, weights, k, 1.0), k)
+        found = kmeans(tokens.to(DEVICE), weights.to(DEVICE), k, **options)
     return Clusters(*(one.cpu() for one in found))
 
 
@@ -130,6 +142,63 @@ def test_agrees_with_the_reference(dtype: torch.dtype, seeding: Seeding) -> None
         check(cluster(tokens, own, k, given_ranks, steps), expected)
 
     run()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("seeding", ["equal-interval", "random"])
+def test_places_are_the_references(dtype: torch.dtype, seeding: Seeding) -> None:
+    @few
+    @given(
+        seed=seeds,
+        lengths=st.lists(st.integers(0, 100), min_size=1, max_size=2).filter(any),
+        dimension=st.sampled_from([8, 100, 127]),
+        k=st.sampled_from([1, 5, 8, 9]),
+        steps=st.sampled_from([1, 20]),
+        locality=st.sampled_from([0.5, 2.0, 50.0]),
+    )
+    def run(
+        seed: int, lengths: list[int], dimension: int, k: int, steps: int, locality: float
+    ) -> None:
+        weights = real_tokens(lengths)
+        tokens = normal(seed, *weights.shape, dimension).to(dtype)
+        weights *= integers(seed, 3, *weights.shape).abs()
+        placed = reference._with_places(tokens, weights, k, locality)
+        ranks = seed_ranks(weights > 0, k, seeding)
+        # The larger the places, the larger what the two ways of rounding differ by.
+        near = 1e-4 * max(1.0, locality) ** 2
+        assume(nearest_tie(placed, weights, k, ranks, steps) > near)
+        options: dict[str, Any] = {"seeding": seeding, "iterations": steps, "locality": locality}
+        expected = kmeans(tokens, weights, k, **options)
+        check(with_kernels(tokens, weights, k, **options), expected)
+
+    run()
+
+
+def test_equal_means_at_different_places_are_joined() -> None:
+    tokens = torch.tensor([[[1.0, 0]] * 4 + [[0, 1.0]] * 4 + [[1.0, 0]] * 4]).half()
+    found = with_kernels(tokens, torch.ones(1, 12), 3, locality=1.0)
+    assert found.centroids.tolist() == [[[1, 0], [0, 1], [0, 0]]]
+    assert found.counts.tolist() == [[8, 4, 0]]
+    assert found.assignments.tolist() == [[0] * 4 + [1] * 4 + [0] * 4]
+
+
+@pytest.mark.parametrize("locality", [0.0, 1.0])
+def test_gradient_is_each_tokens_share(locality: float) -> None:
+    tokens, weights = normal(1, 1, 20, 8).half().requires_grad_(), torch.ones(1, 20)
+    found = with_kernels(tokens, weights, 3, locality=locality)
+    upstream = integers(2, 4, 3, 8).half()
+    (gradient,) = torch.autograd.grad((found.centroids[0] * upstream).sum(), tokens)
+    own = found.assignments[0]
+    expected = upstream[own] / found.counts[0, own, None]
+    torch.testing.assert_close(gradient[0].float(), expected.float(), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("locality", [0.0, 1.0])
+def test_nothing_counts_and_nothing_has_a_place(locality: float) -> None:
+    found = with_kernels(torch.ones(2, 3, 4).half(), torch.zeros(2, 3), 2, locality=locality)
+    assert (found.counts == 0).all()
+    assert (found.centroids == 0).all()
+    assert (found.assignments == -1).all()
 
 
 def test_a_mean_of_zero_is_not_an_empty_cluster() -> None:

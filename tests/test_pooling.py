@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,40 @@ def test_seeding_and_iterations() -> None:
         assert not torch.equal(pooling(k=5, **change).vectors(tokens).values, plain)
 
 
+def test_locality() -> None:
+    # By content the words alternate; by place the text has two halves.
+    words = torch.tensor([[A1, B1, A2, B2, A1, B1, A2, B2]])
+    tokens = Tokens(words, torch.ones(1, 8), torch.zeros(1, 8, dtype=torch.bool))
+    owners = {
+        locality: pooling(seeding="released", locality=locality).vectors(tokens).owners.tolist()
+        for locality in (0.0, 20.0)
+    }
+    assert owners[0.0] != owners[20.0]
+    assert owners[20.0] == [sorted(owners[20.0][0])]
+    assert set(owners[20.0][0]) == {0, 1}
+
+
+def test_special_tokens_that_take_no_part_have_no_place() -> None:
+    tokens = random_tokens(5, [30])
+    regular = Tokens(*(part[:, 1:-1] for part in tokens))
+    module = pooling(k=4, locality=1.0)
+    bare, whole = module.vectors(regular), module.vectors(tokens)
+    assert whole.owners[0, 1:-1].tolist() == bare.owners[0].tolist()
+    torch.testing.assert_close(whole.values, bare.values)
+
+
+def test_locality_is_for_clusters_alone() -> None:
+    tokens = random_tokens(3, [40])
+    for kind in KINDS:
+        plain, local = (
+            Pooling(dimension=4, documents=kind, locality=locality) for locality in (0.0, 20.0)
+        )
+        same = torch.equal(local.vectors(tokens).values, plain.vectors(tokens).values)
+        assert same == (kind != "pseudo-queries")
+        query, other = (one.vectors(tokens, "query").values for one in (plain, local))
+        assert torch.equal(query, other)
+
+
 def test_mix_mean() -> None:
     # The mean that is mixed in is the encoder's own, of all tokens: [10/6, 16/6].
     vectors = pooled(mix_mean=0.5)
@@ -285,13 +320,27 @@ def test_text_of_special_tokens_alone_has_no_vectors(kind: str, special_tokens: 
     special_tokens=st.booleans(),
     append=st.sampled_from(["none", "cls", "mean"]),
     task=st.sampled_from(["query", "document"]),
+    locality=st.sampled_from([0.0, 0.5, 3.0]),
 )
 def test_padding_changes_no_vector(
-    seed: int, lengths: list[int], kind: str, special_tokens: bool, append: str, task: str
+    seed: int,
+    lengths: list[int],
+    kind: str,
+    special_tokens: bool,
+    append: str,
+    task: str,
+    locality: float,
 ) -> None:
     if kind == "tokens":
         append = "none"
-    module = Pooling(dimension=4, documents=kind, special_tokens=special_tokens, append=append, k=3)
+    module = Pooling(
+        dimension=4,
+        documents=kind,
+        special_tokens=special_tokens,
+        append=append,
+        k=3,
+        locality=locality,
+    )
     together = module.vectors(random_tokens(seed, lengths, extra=3), task)
     tokens = random_tokens(seed, lengths)
     for row, n in enumerate(lengths):
@@ -308,11 +357,14 @@ def test_padding_changes_no_vector(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from([kind for kind in KINDS if kind != "learnt"]),
     n=st.integers(3, 20),
+    locality=st.sampled_from([0.0, 1.0]),
 )
-def test_owner_is_the_vector_with_the_tokens_largest_share(seed: int, kind: str, n: int) -> None:
+def test_owner_is_the_vector_with_the_tokens_largest_share(
+    seed: int, kind: str, n: int, locality: float
+) -> None:
     tokens = random_tokens(seed, [n])
     moving = tokens.embeddings.clone().requires_grad_()
-    module = Pooling(dimension=4, documents=kind, k=3, normalise=False)
+    module = Pooling(dimension=4, documents=kind, k=3, normalise=False, locality=locality)
     vectors = module.vectors(tokens._replace(embeddings=moving))
     # A vector is a sum of shares of tokens, so its gradient at a token is the token's share.
     shares = torch.stack(
@@ -400,7 +452,14 @@ def test_pool_one_text() -> None:
 
 
 SAVED = [
-    Representation(documents="pseudo-queries", k=3, seeding="random", iterations=2, mix_mean=0.25),
+    Representation(
+        documents="pseudo-queries",
+        k=3,
+        seeding="random",
+        iterations=2,
+        locality=0.5,
+        mix_mean=0.25,
+    ),
     Representation(documents="cls", query="cls", normalise=False, scale=1.0),
     Representation(documents="mean", special_tokens=True),
     Representation(documents="first", k=5, append="mean"),
@@ -433,6 +492,18 @@ def test_save_and_load(
     assert weights.is_file() == (representation.documents == "learnt")
 
 
+def test_a_model_saved_before_there_was_locality_has_none(
+    tiny_model_path: str, tmp_path: Path
+) -> None:
+    model = load_model(tiny_model_path, preset("recommended", k=4, locality=2.0), device="cpu")
+    model.save_pretrained(str(tmp_path), create_model_card=False)
+    config = tmp_path / "1_Pooling" / "config.json"
+    settings = json.loads(config.read_text())
+    assert settings.pop("locality") == 2.0
+    config.write_text(json.dumps(settings))
+    assert representation_of(load_model(str(tmp_path), device="cpu")) == preset("recommended", k=4)
+
+
 def test_learnt_codes_take_part_in_the_state(tiny_model_path: str) -> None:
     learnt = load_model(tiny_model_path, Representation(documents="learnt", k=3))
     assert learnt.state_dict()["1.codes"].shape == (3, 32)
@@ -454,15 +525,24 @@ def test_codes_are_taken_over_only_where_they_fit() -> None:
     assert not hasattr(other, "codes")
 
 
-@pytest.mark.parametrize("name", ["recommended", "single-vector", "paper", "late-interaction"])
-def test_mixed_precision_is_for_the_encoder(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "locality"),
+    [
+        ("recommended", 0.0),
+        ("recommended", 1.0),
+        ("single-vector", 0.0),
+        ("paper", 0.0),
+        ("late-interaction", 0.0),
+    ],
+)
+def test_mixed_precision_is_for_the_encoder(name: str, locality: float) -> None:
     generator = torch.Generator().manual_seed(0)
     features = {
         # Tokens that rounding leaves as they are, though not what is made of them.
         "token_embeddings": torch.randn(3, 40, 16, generator=generator).bfloat16().float(),
         "attention_mask": torch.ones(3, 40, dtype=torch.int64),
     }
-    pooling = Pooling(dimension=16, **preset(name, k=4).settings())
+    pooling = Pooling(dimension=16, **preset(name, k=4, locality=locality).settings())
     expected = pooling(dict(features), task="document")["token_embeddings"]
     with torch.autocast("cpu", torch.bfloat16):
         found = pooling(dict(features), task="document")["token_embeddings"]
@@ -484,10 +564,11 @@ def test_mixed_precision_tells_the_clusters_but_not_their_means(dtype: torch.dty
     assert mixed.tolist() == [[[middle / 2, 1.0], [2.0, 1.0]]]
 
 
+@pytest.mark.parametrize("locality", [0.0, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_tokens_too_large_for_mixed_precision(dtype: torch.dtype) -> None:
+def test_tokens_too_large_for_mixed_precision(dtype: torch.dtype, locality: float) -> None:
     tokens = torch.tensor([[[1e6, 0.0], [9e5, 0.0], [0.0, -1e6], [0.0, -8e5]]])
     features = {"token_embeddings": tokens, "attention_mask": torch.ones(1, 4)}
     with torch.autocast("cpu", dtype):
-        found = pooling()(features, task="document")["token_embeddings"]
+        found = pooling(locality=locality)(features, task="document")["token_embeddings"]
     assert found.tolist() == [[[9.5e5, 0.0], [0.0, -9e5]]]

@@ -34,6 +34,14 @@ BAD: list[tuple[str, Any, str]] = [
     ("mix_mean", -0.1, "at least 0"),
     ("mix_mean", math.nan, "at least 0"),
     ("mix_mean", "half", "at least 0"),
+    ("locality", -0.1, "from 0 to 100"),
+    ("locality", math.nan, "from 0 to 100"),
+    ("locality", math.inf, "from 0 to 100"),
+    ("locality", "near", "from 0 to 100"),
+    ("locality", None, "from 0 to 100"),
+    ("locality", True, "from 0 to 100"),
+    ("locality", 100.1, "from 0 to 100"),
+    ("scale", 10**400, "above 0"),
     ("special_tokens", "false", "True or False"),
     ("special_tokens", 1, "True or False"),
     ("normalise", None, "True or False"),
@@ -54,7 +62,15 @@ def test_bad_value_is_named(field: str, value: Any, allowed: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("k", 1), ("iterations", 0), ("scale", 1), ("mix_mean", 0), ("mix_mean", 2.5)],
+    [
+        ("k", 1),
+        ("iterations", 0),
+        ("scale", 1),
+        ("mix_mean", 0),
+        ("mix_mean", 2.5),
+        ("locality", 0),
+        ("locality", 2.5),
+    ],
 )
 def test_smallest_and_whole_values_are_good(field: str, value: float) -> None:
     settings: dict[str, Any] = {field: value}
@@ -76,6 +92,12 @@ def test_settings_survive_json() -> None:
     for representation in PRESETS.values():
         settings = json.loads(json.dumps(representation.settings()))
         assert Representation(**settings) == representation
+
+
+def test_the_papers_clusters_know_no_place() -> None:
+    assert Representation().locality == 0
+    for name in ("paper", "paper-passage", "paper-document", "paper-openqa", "released-code"):
+        assert preset(name).locality == 0
 
 
 def test_presets_exist() -> None:

@@ -30,7 +30,7 @@ from pseudoquery.milvus import MilvusIndex
 from pseudoquery.milvus_collection import Collection
 from pseudoquery.milvus_shards import MilvusShards
 from pseudoquery.ray_cluster import Message, Work, connected, spread
-from pseudoquery.ray_index import build_on
+from pseudoquery.ray_index import OnEncoded, build_on
 from pseudoquery.representation import preset
 from pseudoquery.shard import SHARD_DOCUMENTS, documents_in, first_place
 from pseudoquery.store import Store
@@ -152,18 +152,27 @@ def check_equal(folder: Path, plain: Path) -> None:
     assert not (folder / "shards").exists()
 
 
-def test_a_node_that_dies_costs_no_document(
-    nodes: Nodes, corpus: Path, plain: Path, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    encoded: list[int] = []
+def killing(nodes: Nodes, encoded: list[int]) -> OnEncoded:
+    """Note what is encoded, and kill a node when something is for the first time."""
 
     def on_encoded(documents: int) -> None:
         if not encoded:
             nodes.kill_one()
         encoded.append(documents)
 
+    return on_encoded
+
+
+def test_a_node_that_dies_costs_no_document(
+    nodes: Nodes, corpus: Path, plain: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    encoded: list[int] = []
     added = build_on(
-        nodes.address, str(corpus), tmp_path / "index", on_encoded=on_encoded, **settings
+        nodes.address,
+        str(corpus),
+        tmp_path / "index",
+        on_encoded=killing(nodes, encoded),
+        **settings,
     )
     assert sum(batch.added for batch in added) == DOCUMENTS
     assert sum(encoded) == DOCUMENTS
@@ -234,18 +243,12 @@ def test_milvus_gets_each_document_once(
     alone = run(*arguments)
     assert (alone.code, '"on": "a cluster"' in alone.err) == (2, True)
     encoded: list[int] = []
-
-    def on_encoded(documents: int) -> None:
-        if not encoded:
-            nodes.kill_one()
-        encoded.append(documents)
-
     added = list(
         build_on(
             nodes.address,
             str(corpus),
             address,
-            on_encoded=on_encoded,
+            on_encoded=killing(nodes, encoded),
             long="windows",
             vector_type="float16",
             precision="float32",
