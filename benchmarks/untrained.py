@@ -80,12 +80,13 @@ def grid() -> Iterator[Representation]:
     yield preset("single-vector")
     yield preset("paper")
     yield preset("released-code")
-    for k in (8, 16, 32):
-        for mix in (0.0, 1.0, 2.0, 3.0, 4.0, 6.0):
-            for scale in (5.0, 10.0, 20.0):
-                yield preset("recommended", k=k, mix_mean=mix, scale=scale)
-        for mix in (0.0, 0.5):
-            yield preset("recommended", k=k, query="tokens", score="max", mix_mean=mix)
+    for k in (4, 8, 16, 32):
+        for locality in (0.0, 1.0, 2.0, 4.0):
+            for mix in (0.0, 0.5, 1.0, 2.0):
+                for scale in (5.0, 10.0, 20.0):
+                    changes = {"locality": locality, "mix_mean": mix, "scale": scale}
+                    yield preset("recommended", k=k, **changes)
+            yield preset("recommended", k=k, locality=locality, query="tokens", score="max")
     for change in (
         {"special_tokens": True},
         {"append": "mean"},
@@ -96,7 +97,7 @@ def grid() -> Iterator[Representation]:
         {"documents": "random"},
         {"documents": "first"},
     ):
-        yield preset("recommended", k=16, mix_mean=2.0, scale=10.0, **change)
+        yield preset("recommended", **change)
     yield preset("late-interaction")
 
 

@@ -113,7 +113,7 @@ PRESETS: dict[str, Representation] = {
         k=8, seeding="released", special_tokens=True, append="cls", normalise=False, scale=1.0
     ),
     # The best found for an encoder that was not trained for this (benchmarks/untrained.py).
-    "recommended": Representation(mix_mean=1.0, scale=10.0),
+    "recommended": Representation(locality=2.0, scale=10.0),
     "single-vector": Representation(documents="mean", special_tokens=True),
     "late-interaction": Representation(
         documents="tokens", query="tokens", special_tokens=True, scale=1.0, score="max"

@@ -219,7 +219,7 @@ def test_fingerprint_of_an_index_made_before_there_was_locality(tiny_model_path:
         "seeding": "equal-interval",
         "iterations": 20,
         "special_tokens": False,
-        "mix_mean": 1.0,
+        "mix_mean": 0.0,
         "append": "none",
         "normalise": True,
         "scale": 10.0,

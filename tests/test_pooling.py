@@ -501,7 +501,9 @@ def test_a_model_saved_before_there_was_locality_has_none(
     settings = json.loads(config.read_text())
     assert settings.pop("locality") == 2.0
     config.write_text(json.dumps(settings))
-    assert representation_of(load_model(str(tmp_path), device="cpu")) == preset("recommended", k=4)
+    assert representation_of(load_model(str(tmp_path), device="cpu")) == preset(
+        "recommended", k=4, locality=0.0
+    )
 
 
 def test_learnt_codes_take_part_in_the_state(tiny_model_path: str) -> None:
