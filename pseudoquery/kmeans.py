@@ -93,9 +93,9 @@ def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Te
     """
     points, weights = tokens.to(torch.float32), weights.to(torch.float32)
     total = weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    shares = (weights / total).unsqueeze(-1)
-    mean = (shares * points).sum(dim=1, keepdim=True)
-    variance = (shares * (points - mean).square()).sum(dim=(1, 2))
+    shares = weights / total
+    distances = torch.linalg.vector_norm(points - shares.unsqueeze(1) @ points, dim=-1)
+    variance = (shares * distances.square()).sum(dim=1)
     # Padding changes the order of a sum, and so its last digits: they must not move a token.
     deviation = variance.sqrt().to(torch.bfloat16).to(torch.float32)
     # From the middle, where half precision has most digits to tell neighbours apart.
