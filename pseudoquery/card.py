@@ -160,7 +160,7 @@ def card_licence(folder: Path) -> str | None:
 def _kind(settings: Representation) -> str:
     if settings.documents == "pseudo-queries":
         return f"up to {settings.k} pseudo query embeddings each (K-means over their tokens)"
-    if settings.documents in ("first", "learnt", "random"):
+    if settings.documents in ("first", "learnt", "random", "stretches"):
         return f"{settings.k} vectors each ({settings.documents})"
     return "one vector per token" if settings.documents == "tokens" else "one vector each"
 

@@ -99,13 +99,19 @@ def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Te
     # Padding changes the order of a sum, and so its last digits: they must not move a token.
     deviation = variance.sqrt().to(torch.bfloat16).to(torch.float32)
     # From the middle, where half precision has most digits to tell neighbours apart.
-    places = k * ((weights.cumsum(dim=1) - weights / 2) / total - 0.5)
+    places = k * (places_of(weights) - 0.5)
     largest = torch.finfo(tokens.dtype).max
     coordinate = (locality * deviation.unsqueeze(1) * places).to(tokens.dtype)
     coordinate = coordinate.clamp(-largest, largest).unsqueeze(-1)
     # A GPU reads rows whose length is a multiple of 16 numbers faster.
     columns = 1 + -(tokens.shape[-1] + 1) % 16
     return torch.cat([tokens, torch.nn.functional.pad(coordinate, (0, columns - 1))], dim=-1)
+
+
+def places_of(weights: Tensor) -> Tensor:
+    """Say where each token's middle stands in its text, from 0 to 1: (texts, tokens)."""
+    total = weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    return (weights.cumsum(dim=1) - weights / 2) / total
 
 
 def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:

@@ -15,7 +15,7 @@ from sentence_transformers.base import BaseModel
 from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
 from torch import Tensor, nn
 
-from pseudoquery.kmeans import kmeans, positions_of_ranks, random_ranks
+from pseudoquery.kmeans import kmeans, places_of, positions_of_ranks, random_ranks
 from pseudoquery.representation import Representation
 
 
@@ -178,6 +178,8 @@ class Pooling(BaseTokenPooling):
                 real = weights > 0
                 ranks = random_ranks(real.sum(dim=1, keepdim=True), real.shape[1], settings.k, 0)
                 return _chosen(real, ranks)
+            case "stretches":
+                return _stretches(weights, settings.k)
             case _:
                 attention = self.codes.to(tokens.embeddings.dtype) @ tokens.embeddings.mT
                 attention = attention.masked_fill((weights == 0).unsqueeze(1), -torch.inf)
@@ -219,6 +221,13 @@ def _first(weights: Tensor, k: int) -> Tensor:
     """(texts, tokens) -> (texts, k, tokens): the first k tokens, one vector each."""
     ranks = torch.arange(k, device=weights.device).expand(len(weights), -1)
     return _chosen(weights > 0, ranks)
+
+
+def _stretches(weights: Tensor, k: int) -> Tensor:
+    """(texts, tokens) -> (texts, k, tokens): means of what stands in each k-th of the text."""
+    stretch = (k * places_of(weights)).long().clamp(max=k - 1)
+    member = nn.functional.one_hot(stretch, k).mT * weights.unsqueeze(1)
+    return member / member.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def _chosen(real: Tensor, ranks: Tensor) -> Tensor:

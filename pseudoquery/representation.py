@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 from pseudoquery.errors import ModelError
 
-DocumentVectors = Literal["pseudo-queries", "cls", "mean", "first", "learnt", "random", "tokens"]
+DocumentVectors = Literal[
+    "pseudo-queries", "cls", "mean", "first", "learnt", "random", "stretches", "tokens"
+]
 QueryVectors = Literal["cls", "mean", "tokens"]
 Seeding = Literal["equal-interval", "random", "released"]
 Appended = Literal["none", "cls", "mean"]
@@ -29,7 +31,8 @@ class Representation:
 
     documents: DocumentVectors = "pseudo-queries"
     """K-means centroids; or CLS (DPR), mean (RepBERT), the first k tokens (ME-BERT), k learnt
-    attention codes (Poly-Encoder), k random tokens, or all tokens (late interaction)."""
+    attention codes (Poly-Encoder), k random tokens, the means of k stretches of equal length, or
+    all tokens (late interaction)."""
     query: QueryVectors = "mean"
     k: int = 16
     seeding: Seeding = "equal-interval"

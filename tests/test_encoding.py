@@ -82,7 +82,7 @@ def assert_sound(encoded: Encoded, text: str, most: int) -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"special_tokens": True}, {"append": "cls"}])
 @pytest.mark.parametrize(
-    "documents", ["pseudo-queries", "cls", "mean", "first", "learnt", "random"]
+    "documents", ["pseudo-queries", "cls", "mean", "first", "learnt", "random", "stretches"]
 )
 def test_documents_equal_sentence_transformers(
     tiny_model_path: str, documents: str, changes: dict[str, Any]
@@ -358,7 +358,7 @@ def test_queries_of_tokens_are_not_folded(
     np.testing.assert_allclose(folded, one(model, words(300), "query").vectors, atol=1e-5)
 
 
-@pytest.mark.parametrize("documents", ["first", "tokens", "random", "learnt", "cls"])
+@pytest.mark.parametrize("documents", ["first", "tokens", "random", "learnt", "stretches", "cls"])
 def test_vectors_of_single_tokens_are_not_folded(
     tiny_model_path: str, small_folds: pytest.MonkeyPatch, documents: str
 ) -> None:

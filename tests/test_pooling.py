@@ -16,7 +16,7 @@ from pseudoquery.model import load_model, representation_of
 from pseudoquery.pooling import Pooling, Tokens, Vectors
 from pseudoquery.representation import Representation, preset
 
-KINDS = ("pseudo-queries", "cls", "mean", "first", "learnt", "random", "tokens")
+KINDS = ("pseudo-queries", "cls", "mean", "first", "learnt", "random", "stretches", "tokens")
 
 # [CLS], four words in two places, [SEP]; then a text of [CLS], one word, [SEP] and padding.
 CLS, A1, A2, B1, B2, SEP = (
@@ -121,6 +121,32 @@ def test_random() -> None:
     assert kept(pooled(documents="random", k=4)) == words
 
 
+def test_stretches() -> None:
+    vectors = pooled(documents="stretches")
+    assert kept(vectors) == [[5.0, 0.0], [0.0, 3.0]]
+    assert kept(vectors, 1) == [[3.0, 4.0]]
+    assert vectors.owners.tolist() == [[-1, 0, 0, 1, 1, -1], [-1, 1, -1, -1, -1, -1]]
+    assert kept(pooled(documents="stretches", k=9)) == [A1, A2, B1, B2]
+
+
+def test_stretches_are_of_equal_weight() -> None:
+    tokens = batch()
+    tokens.weights[0, 1] = 3.0
+    vectors = pooling(documents="stretches").vectors(tokens)
+    assert kept(vectors) == [A1, [2.0, 2.0]]
+
+
+@given(n=st.integers(1, 60), k=st.integers(1, 20))
+def test_stretches_differ_by_one_token_at_most(n: int, k: int) -> None:
+    tokens = random_tokens(0, [n + 2])
+    vectors = pooling(documents="stretches", k=k).vectors(tokens)
+    owners = vectors.owners[0, 1:-1].tolist()
+    assert owners == sorted(owners)
+    lengths = [owners.count(stretch) for stretch in set(owners)]
+    assert len(lengths) == min(n, k)
+    assert max(lengths) - min(lengths) <= 1
+
+
 def test_learnt() -> None:
     module = pooling(documents="learnt")
     with torch.no_grad():
@@ -188,7 +214,7 @@ def test_special_tokens_in_random_and_learnt() -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_k(k: int) -> None:
-    for kind in ("pseudo-queries", "first", "random", "learnt"):
+    for kind in ("pseudo-queries", "first", "random", "learnt", "stretches"):
         assert len(kept(pooled(documents=kind, k=k))) == k
 
 

@@ -25,7 +25,7 @@ EVERY = {
     **PRESETS,
     **{
         kind: preset("recommended", documents=kind, k=4, mix_mean=0.0)
-        for kind in ("cls", "mean", "first", "learnt", "random", "tokens")
+        for kind in ("cls", "mean", "first", "learnt", "random", "stretches", "tokens")
     },
     "random seeding": preset("recommended", seeding="random", k=4),
     "several queries": preset("recommended", query="tokens", score="max", k=4),
