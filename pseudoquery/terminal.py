@@ -24,7 +24,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery
+from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery, Span
 
 if TYPE_CHECKING:
     from pseudoquery.evaluate import Comparison
@@ -214,6 +214,16 @@ def _words(document: Document, pseudo_query: PseudoQuery) -> str:
         return "(the document as a whole)"
     longest = sorted(pseudo_query.spans, key=lambda span: span.start - span.end)[:6]
     return " · ".join(
-        " ".join(text[span.start : span.end].split())
-        for span in sorted(longest, key=lambda span: span.start)
+        _whole_words(text, span) for span in sorted(longest, key=lambda span: span.start)
     )
+
+
+def _whole_words(text: str, span: Span) -> str:
+    """Take what stands in a span, which may begin or end in the middle of a word, on one line."""
+    start, end = span.start, span.end
+    while start > 0 and text[start - 1 : start + 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end - 1 : end + 1].isalnum():
+        end += 1
+    words = " ".join(text[start:end].split())
+    return words.lstrip(".,;:!? ") or words

@@ -238,6 +238,16 @@ def test_an_explanation_is_coloured_where_its_words_stand(screen: io.StringIO) -
     assert shown.count("█") == terminal.BAR
 
 
+def test_what_a_pseudo_query_is_made_of_is_told_in_whole_words(screen: io.StringIO) -> None:
+    text = "An obliging man. According to all."
+    stretches = (Span(0, 8), Span(8, 14), Span(15, 21), Span(33, 34))
+    parts = tuple(PseudoQuery(0.25, 0.5, (one,)) for one in stretches)
+    terminal.show_explanation(Explanation("q", Document("id", text), 1.0, parts))
+    lines = re.sub(r"\x1b\[[\d;]*m", "", screen.getvalue()).splitlines()
+    told = [line.split(" 0.500 ")[1].strip() for line in lines if " 0.500 " in line]
+    assert told == ["An obliging", "obliging man", "According", "."]
+
+
 def test_an_answer_highlights_the_winning_passage(screen: io.StringIO, index: Index) -> None:
     windows = TEXT.replace(". ", ".\r\n").replace("? ", "?\r\n").replace("\n", "\r\n")
     index.add([Document("windows", windows, "with carriage\rreturns \x1b[2J")])
