@@ -11,7 +11,11 @@ from pseudoquery.errors import ModelError
 from pseudoquery.representation import PRESETS, Representation, preset
 
 BAD: list[tuple[str, Any, str]] = [
-    ("documents", "centroids", "pseudo-queries, cls, mean, first, learnt, random, tokens"),
+    (
+        "documents",
+        "centroids",
+        "pseudo-queries, cls, mean, first, learnt, random, stretches, tokens",
+    ),
     ("documents", None, "pseudo-queries"),
     ("query", "first", "cls, mean, tokens"),
     ("seeding", "k-means++", "equal-interval, random, released"),
