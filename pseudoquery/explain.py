@@ -50,7 +50,7 @@ def explain(
         document,
         float(document_score(dots, settings.score)),
         tuple(sorted(pseudo_queries, key=lambda one: -one.weight)),
-        _passage(document.text, reading, asked, start),
+        _passage(document.text, reading, asked, start, encoded.owners == np.argmax(weights)),
     )
 
 
@@ -63,8 +63,17 @@ def passages(encoded: Encoded, document: Document) -> list[tuple[Span, ...]]:
     ]
 
 
-def _passage(text: str, reading: Reading, query: NDArray[np.float32], start: int) -> Span | None:
-    """Find the sentence whose own tokens, averaged, are nearest to the query."""
+def _passage(
+    text: str,
+    reading: Reading,
+    query: NDArray[np.float32],
+    start: int,
+    winning: NDArray[np.bool_],
+) -> Span | None:
+    """Find the sentence whose own tokens, averaged, are nearest to the query.
+
+    It has one of the winning pseudo query's tokens, unless these are all of the title.
+    """
     sentences = [
         Span(*match.span()) for match in re.finditer(r"\S.*?(?:[.!?](?=\s)|$)", text, re.MULTILINE)
     ]
@@ -79,7 +88,9 @@ def _passage(text: str, reading: Reading, query: NDArray[np.float32], start: int
     np.add.at(sums, places[inside], tokens[inside])
     lengths = np.linalg.norm(sums, axis=1)
     similarity = sums @ query.mean(axis=0) / np.where(lengths > 0, lengths, np.inf)
-    return sentences[int(np.argmax(np.where(lengths > 0, similarity, -np.inf)))]
+    told = np.bincount(places[inside & winning], minlength=len(sentences)) > 0
+    eligible = told if told.any() else lengths > 0
+    return sentences[int(np.argmax(np.where(eligible, similarity, -np.inf)))]
 
 
 def _spans(tokens: NDArray[np.int64], text: str) -> tuple[Span, ...]:

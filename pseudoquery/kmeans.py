@@ -58,10 +58,11 @@ def kmeans(
             at_intervals = seeding == "equal-interval"
             ranks = None if at_intervals else seed_ranks(weights > 0, k, seeding, seed)
             found = Clusters(*gpu_kmeans.cluster(placed, weights, k, ranks, iterations))
-            if not locality:
-                return _clusters(tokens, weights, found[2], k) if tokens.requires_grad else found
-            with torch.no_grad():
-                assignments = _merge_duplicates(tokens.detach(), weights, found[2], k)
+            if not (locality or tokens.requires_grad):
+                return found
+            assignments = found.assignments
+            if locality:  # the kernel has compared means with places
+                assignments = _merge_duplicates(tokens.detach(), weights, assignments, k)
             return _clusters(tokens, weights, assignments, k)
     weights, singles = weights.to(torch.float32), tokens.to(torch.float32)
     points = placed.to(torch.float32)

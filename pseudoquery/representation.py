@@ -39,7 +39,7 @@ class Representation:
     iterations: int = 20
     locality: float = 0.0
     """How much the place of a token in the text counts for its cluster; the paper's K-means knows
-    nothing of it. With 1, two tokens that are 1/k of the text apart are as unlike as any two."""
+    nothing of it. With 1, 1/k of the text is as far as a token usually is from the mean."""
     special_tokens: bool = False
     """Whether [CLS], [SEP] and the like take part in a document's vectors."""
     mix_mean: float = 0.0
@@ -115,7 +115,8 @@ PRESETS: dict[str, Representation] = {
     "released-code": Representation(
         k=8, seeding="released", special_tokens=True, append="cls", normalise=False, scale=1.0
     ),
-    # The best found for an encoder that was not trained for this (benchmarks/untrained.py).
+    # The best found for an encoder that was not trained for this (docs/log.md: where a token
+    # stands); benchmarks/untrained.py compares it with others.
     "recommended": Representation(locality=2.0, scale=10.0),
     "single-vector": Representation(documents="mean", special_tokens=True),
     "late-interaction": Representation(

@@ -133,10 +133,10 @@ def reading_of(words: dict[str, list[float]], shift: int = 0) -> Reading:
 
 @pytest.mark.parametrize("shift", [0, 7])
 def test_the_winning_passage_is_nearest_to_the_query(shift: int) -> None:
-    def winner(words: dict[str, list[float]]) -> str:
-        passage = _passage(
-            TEXT, reading_of(words, shift), np.array([[1.0, 0.0]], np.float32), shift
-        )
+    def winner(words: dict[str, list[float]], *winning: str) -> str:
+        own = np.array([word in (winning or words) for word in words])
+        query = np.array([[1.0, 0.0]], np.float32)
+        passage = _passage(TEXT, reading_of(words, shift), query, shift, own)
         assert passage
         return TEXT[passage.start : passage.end]
 
@@ -145,11 +145,15 @@ def test_the_winning_passage_is_nearest_to_the_query(shift: int) -> None:
     # Direction counts, not length, and every token of the sentence.
     assert "moon" in winner({"king": [9.0, 9.0], "moon": [0.1, 0.0]})
     assert "moon" in winner({"king": [1.0, 0.0], "city": [0.0, 5.0], "moon": [1.0, 1.0]})
+    # It is what the winning pseudo query was made of, if that was made of any text.
+    assert "moon" in winner({"king": [1.0, 0.1], "moon": [1.0, 0.9]}, "moon")
+    assert "king" in winner({"king": [1.0, 0.1], "moon": [1.0, 0.9]}, "a title")
 
 
 def test_no_text_has_no_passage() -> None:
     for text in ("", " \n "):
-        assert _passage(text, reading_of({}), np.array([[1.0, 0.0]], np.float32), 0) is None
+        query, nothing = np.array([[1.0, 0.0]], np.float32), np.zeros(0, np.bool_)
+        assert _passage(text, reading_of({}), query, 0, nothing) is None
 
 
 def test_documents_without_text(index: Index) -> None:
