@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pseudoquery.bench import Check, Measured, Report, floor, replayed, timed
 from pseudoquery.kmeans import Clusters, kmeans
+from pseudoquery.representation import preset
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "BERT-base": {"hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 3072},
@@ -18,6 +19,9 @@ ENCODERS: dict[str, dict[str, Any]] = {
 ALLOWED = {"BERT-base": 0.01, "MiniLM-L6": 0.05}
 """How much of an encoder's time K-means may take on a GPU."""
 HARD = "K-means, tokens without clusters"
+PLACED = "K-means by place, tokens without clusters"
+LOCALITY = preset("recommended").locality
+"""How much a token's place counts there: as much as by default."""
 REPLAYED = ", without the host's part"
 
 
@@ -34,8 +38,8 @@ def bench_kmeans(
 
     An iteration is labels for all tokens and then new means; there is at least one. The floor is
     one reading of all tokens, or the operations of one iteration: comparing each token with each
-    mean, and adding it to one. On a GPU the tokens are in bfloat16, and encoders with weights drawn
-    at random, of the same batch, are timed beside.
+    mean, and adding it to one. "By place" is with the default's locality. On a GPU the tokens are
+    in bfloat16, and encoders with weights drawn at random, of the same batch, are timed beside.
     """
     kind = "float32" if device == "cpu" else "bfloat16"
     points = synthetic_tokens(documents, tokens, dimension, k).to(device, getattr(torch, kind))
@@ -47,9 +51,10 @@ def bench_kmeans(
         ),
         "K-means, one iteration": lambda: clustered(points, weights, k, 1),
     }
+    hard = hard_tokens(documents, tokens, dimension).to(points)
+    jobs[HARD] = lambda: clustered(hard, weights, k, iterations)
+    jobs[PLACED] = lambda: clustered(hard, weights, k, iterations, LOCALITY)
     if device != "cpu":
-        hard = hard_tokens(documents, tokens, dimension).to(points)
-        jobs[HARD] = lambda: clustered(hard, weights, k, iterations)
         jobs |= {f"{name}{REPLAYED}": replayed(job) for name, job in jobs.items()}
     with torch.inference_mode():
         taken = timed(jobs, repeats, device)
@@ -63,14 +68,16 @@ def bench_kmeans(
         forward = timed({name: encoder(name, documents, tokens, device)}, repeats, device)[name]
         work = documents * tokens * operations(tokens, **size)
         rows.append(Measured(f"{name}, forward", forward, floor(0, work, kind, device)))
-        share = taken[f"{HARD}{REPLAYED}"] / forward
-        checks.append(Check(f"K-means / {name}'s forward", share, ALLOWED[name]))
+        for title, job in (("K-means", HARD), ("K-means by place", PLACED)):
+            share = taken[f"{job}{REPLAYED}"] / forward
+            checks.append(Check(f"{title} / {name}'s forward", share, ALLOWED[name]))
     data = {
         "documents": documents,
         "tokens": tokens,
         "dimension": dimension,
         "k": k,
         "iterations": iterations,
+        "locality": LOCALITY,
         "device": device,
         "type": kind,
         "repeats": repeats,
@@ -78,11 +85,13 @@ def bench_kmeans(
     return Report("kmeans", data, rows, checks)
 
 
-def clustered(points: Tensor, weights: Tensor, k: int, iterations: int) -> Clusters:
+def clustered(
+    points: Tensor, weights: Tensor, k: int, iterations: int, locality: float = 0.0
+) -> Clusters:
     """Cluster in so many iterations at most, as others count them: labels, and then means."""
     # `kmeans` counts rounds of means and labels, between the first labels and the last means: one
     # fewer than scikit-learn and Faiss for the same passes over the tokens.
-    return kmeans(points, weights, k, iterations=iterations - 1)
+    return kmeans(points, weights, k, iterations=iterations - 1, locality=locality)
 
 
 def encoder(name: str, documents: int, tokens: int, device: str) -> Callable[[], Any]:

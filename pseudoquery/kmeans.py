@@ -48,24 +48,20 @@ def kmeans(
     stop for a document when its assignments no longer change: it has then reached a fixed point.
     Clusters with equal means are one, so a document of few distinct tokens has fewer than k.
     """
-    placed = tokens.detach()
-    if locality:
-        placed = _with_places(placed, weights, k, locality)
+    plain = tokens.detach()
     if runs_kernels(tokens.device):
         from pseudoquery import gpu_kmeans
 
-        if gpu_kmeans.fits(placed, k):
+        if gpu_kmeans.fits(tokens, k):
             at_intervals = seeding == "equal-interval"
             ranks = None if at_intervals else seed_ranks(weights > 0, k, seeding, seed)
-            found = Clusters(*gpu_kmeans.cluster(placed, weights, k, ranks, iterations))
-            if not (locality or tokens.requires_grad):
+            found = Clusters(*gpu_kmeans.cluster(plain, weights, k, ranks, iterations, locality))
+            if not tokens.requires_grad:
                 return found
-            assignments = found.assignments
-            if locality:  # the kernel has compared means with places
-                assignments = _merge_duplicates(tokens.detach(), weights, assignments, k)
-            return _clusters(tokens, weights, assignments, k)
+            return _clusters(tokens, weights, found.assignments, k)
+    points = _with_places(plain, weights, k, locality) if locality else plain
+    points = points.to(torch.float32)
     weights, singles = weights.to(torch.float32), tokens.to(torch.float32)
-    points = placed.to(torch.float32)
     with torch.no_grad():
         seeds = seed_positions(weights > 0, k, seeding, seed)
         centroids = points.gather(1, seeds.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
@@ -103,10 +99,7 @@ def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Te
     places = k * (places_of(weights) - 0.5)
     largest = torch.finfo(tokens.dtype).max
     coordinate = (locality * deviation.unsqueeze(1) * places).to(tokens.dtype)
-    coordinate = coordinate.clamp(-largest, largest).unsqueeze(-1)
-    # A GPU reads rows whose length is a multiple of 16 numbers faster.
-    columns = 1 + -(tokens.shape[-1] + 1) % 16
-    return torch.cat([tokens, torch.nn.functional.pad(coordinate, (0, columns - 1))], dim=-1)
+    return torch.cat([tokens, coordinate.clamp(-largest, largest).unsqueeze(-1)], dim=-1)
 
 
 def places_of(weights: Tensor) -> Tensor:

@@ -28,7 +28,17 @@ from pseudoquery.bench import (
 )
 from pseudoquery.bench_build import watched, write_speed
 from pseudoquery.bench_encode import operations, synthetic_texts
-from pseudoquery.bench_kmeans import ENCODERS, clustered, encoder, hard_tokens, synthetic_tokens
+from pseudoquery.bench_kmeans import (
+    ENCODERS,
+    HARD,
+    LOCALITY,
+    PLACED,
+    REPLAYED,
+    clustered,
+    encoder,
+    hard_tokens,
+    synthetic_tokens,
+)
 from pseudoquery.bench_kmeans import operations as bert_operations
 from pseudoquery.encoding import split
 from pseudoquery.kmeans import seed_positions
@@ -62,9 +72,25 @@ def test_kmeans(run: Run) -> None:
     report = run("bench", "kmeans", *options, "--json").json
     check_report(report, "kmeans")
     assert report["data"]["tokens"] == 20
+    assert report["data"]["locality"] == LOCALITY == 2
+    assert {HARD, PLACED} <= {row["what"] for row in report["rows"]}
     shown = run("bench", "kmeans", *options).out
     assert "K-means, one iteration" in shown
     assert "ratio" in shown
+
+
+@pytest.mark.skipif(not gpu.runs_kernels(), reason="there is no GPU")
+def test_kmeans_beside_encoders(run: Run) -> None:
+    options = ("--documents", 3, "--tokens", 20, "--dimension", 64, "--k", 2, "--repeats", 2)
+    report = run("bench", "kmeans", *options, "--device", "cuda", "--json").json
+    check_report(report, "kmeans")
+    shares = {check["what"]: check["value"] for check in report["checks"]}
+    assert len(shares) == 2 * len(ENCODERS)
+    for name in ENCODERS:
+        forward = seconds(report, f"{name}, forward")
+        for title, job in (("K-means", HARD), ("K-means by place", PLACED)):
+            share = seconds(report, f"{job}{REPLAYED}") / forward
+            assert shares[f"{title} / {name}'s forward"] == pytest.approx(share)
 
 
 def test_search(run: Run) -> None:
@@ -202,6 +228,15 @@ def test_tokens_without_clusters_move_for_long() -> None:
     tokens, weights = hard_tokens(8, 512, 16), torch.ones(8, 512)
     runs = [clustered(tokens, weights, 8, n).assignments for n in (9, 10)]
     assert (runs[0] != runs[1]).any(dim=1).sum() > 4
+
+
+def test_tokens_without_clusters_are_cut_by_place() -> None:
+    tokens, weights = hard_tokens(2, 128, 16), torch.ones(2, 128)
+    plain, placed = (
+        clustered(tokens, weights, 4, 10, locality).assignments for locality in (0.0, LOCALITY)
+    )
+    borders = [(labels[:, 1:] != labels[:, :-1]).sum() for labels in (plain, placed)]
+    assert borders[1] < borders[0] / 2
 
 
 def test_an_iteration_is_what_scikit_learn_calls_one() -> None:

@@ -22,6 +22,7 @@ from pseudoquery.representation import Seeding
 
 # The interpreter multiplies bfloat16 numbers as if they were integers.
 DTYPES = [torch.float16] + [torch.bfloat16] * (DEVICE == "cuda")
+SEEDINGS: list[Seeding] = ["equal-interval", "released", "random"]
 few = settings(max_examples=6 if INTERPRETED else 50, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -45,9 +46,26 @@ def real_tokens(lengths: list[int]) -> Tensor:
     return (torch.arange(max(*lengths, 1)) < torch.tensor(lengths)[:, None]).float()
 
 
-def cluster(tokens: Tensor, weights: Tensor, k: int, ranks: Tensor | None, steps: int) -> Clusters:
+def some_weights(seed: int, lengths: list[int], kind: str) -> Tensor:
+    """Weights of either type, with padding inside documents and behind them.
+
+    Those which are numbers are eighths: their sums are exact, so that every order of adding them
+    puts a token in the same place.
+    """
+    weights = real_tokens(lengths) * integers(seed, 4, len(lengths), max(*lengths, 1)).abs()
+    return weights > 0 if kind == "bool" else weights / 8
+
+
+def cluster(
+    tokens: Tensor,
+    weights: Tensor,
+    k: int,
+    ranks: Tensor | None,
+    steps: int,
+    locality: float = 0.0,
+) -> Clusters:
     there = None if ranks is None else ranks.to(DEVICE)
-    found = gpu_kmeans.cluster(tokens.to(DEVICE), weights.to(DEVICE), k, there, steps)
+    found = gpu_kmeans.cluster(tokens.to(DEVICE), weights.to(DEVICE), k, there, steps, locality)
     return Clusters(*(one.cpu() for one in found))
 
 
@@ -56,7 +74,7 @@ def with_kernels(tokens: Tensor, weights: Tensor, k: int, **options: Any) -> Clu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "runs_kernels", lambda *_: True)
         patch.setattr(gpu_kmeans, "shared_memory", lambda _: 227 << 10)
-        assert gpu_kmeans.fits(reference._with_places(tokens, weights, k, 1.0), k)
+        assert gpu_kmeans.fits(tokens, k)
         found = kmeans(tokens.to(DEVICE), weights.to(DEVICE), k, **options)
     return Clusters(*(one.cpu() for one in found))
 
@@ -115,7 +133,7 @@ def test_seeds_ties_and_duplicates_are_the_references(dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("seeding", ["equal-interval", "released", "random"])
+@pytest.mark.parametrize("seeding", SEEDINGS)
 def test_agrees_with_the_reference(dtype: torch.dtype, seeding: Seeding) -> None:
     @few
     @given(
@@ -144,29 +162,91 @@ def test_agrees_with_the_reference(dtype: torch.dtype, seeding: Seeding) -> None
     run()
 
 
+def deviations_are_clear(tokens: Tensor, weights: Tensor) -> bool:
+    """Say whether each document's deviation is clearly nearer to one number in bfloat16."""
+    for own, mass in zip(tokens.double(), weights.double(), strict=True):
+        share = mass / mass.sum().clamp(min=1e-9)
+        deviation = (share @ (own - share @ own).square().sum(dim=1)).sqrt()
+        near = torch.tensor([0.99999, 1.0, 1.00001], dtype=torch.float64) * deviation
+        if len(set(near.to(torch.bfloat16).tolist())) > 1:
+            return False
+    return True
+
+
+def check_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> None:
+    found = gpu_kmeans.find_places(tokens.to(DEVICE), weights.to(DEVICE), k, locality).cpu()
+    expected = reference._with_places(tokens, weights, k, locality)[..., -1]
+    assert found.dtype == expected.dtype
+    assert found[weights > 0].tolist() == expected[weights > 0].tolist()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("seeding", ["equal-interval", "random"])
-def test_places_are_the_references(dtype: torch.dtype, seeding: Seeding) -> None:
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_places_are_the_references(dtype: torch.dtype, kind: str) -> None:
+    @few
+    @given(
+        seed=seeds,
+        lengths=st.lists(st.integers(0, 300), min_size=1, max_size=3).filter(any),
+        dimension=st.sampled_from([1, 8, 128, 300]),
+        k=st.integers(1, 12),
+        locality=st.sampled_from([0.5, 2.0, 50.0]),
+        far=st.sampled_from([0.0, 100.0]),
+        outlier=st.booleans(),
+    )
+    def run(
+        seed: int,
+        lengths: list[int],
+        dimension: int,
+        k: int,
+        locality: float,
+        far: float,
+        outlier: bool,
+    ) -> None:
+        weights = some_weights(seed, lengths, kind)
+        tokens = normal(seed, *weights.shape, dimension) + far
+        if outlier:
+            tokens[:, lengths[0] - 1] += 1000
+        tokens = tokens.to(dtype)
+        assume(deviations_are_clear(tokens, weights))
+        check_places(tokens, weights, k, locality)
+
+    run()
+
+
+def test_places_too_large_for_half_precision_are_its_largest_number() -> None:
+    tokens = torch.tensor([60000.0, -60000.0] * 6).half()[None, :, None]
+    weights = torch.ones(1, 12)
+    assert reference._with_places(tokens, weights, 6, 4.0)[..., -1].max() == 65504
+    check_places(tokens, weights, 6, 4.0)
+    assert with_kernels(tokens, weights, 6, locality=4.0).centroids.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+@pytest.mark.parametrize("seeding", SEEDINGS)
+def test_agrees_with_the_reference_by_place(
+    dtype: torch.dtype, kind: str, seeding: Seeding
+) -> None:
     @few
     @given(
         seed=seeds,
         lengths=st.lists(st.integers(0, 100), min_size=1, max_size=2).filter(any),
-        dimension=st.sampled_from([8, 100, 127]),
+        dimension=st.sampled_from([8, 100, 128]),
         k=st.sampled_from([1, 5, 8, 9]),
-        steps=st.sampled_from([1, 20]),
+        steps=st.sampled_from([0, 1, 20]),
         locality=st.sampled_from([0.5, 2.0, 50.0]),
     )
     def run(
         seed: int, lengths: list[int], dimension: int, k: int, steps: int, locality: float
     ) -> None:
-        weights = real_tokens(lengths)
+        weights = some_weights(seed, lengths, kind)
         tokens = normal(seed, *weights.shape, dimension).to(dtype)
-        weights *= integers(seed, 3, *weights.shape).abs()
         placed = reference._with_places(tokens, weights, k, locality)
         ranks = seed_ranks(weights > 0, k, seeding)
         # The larger the places, the larger what the two ways of rounding differ by.
         near = 1e-4 * max(1.0, locality) ** 2
         assume(nearest_tie(placed, weights, k, ranks, steps) > near)
+        assume(deviations_are_clear(tokens, weights))
         options: dict[str, Any] = {"seeding": seeding, "iterations": steps, "locality": locality}
         expected = kmeans(tokens, weights, k, **options)
         check(with_kernels(tokens, weights, k, **options), expected)
@@ -174,12 +254,64 @@ def test_places_are_the_references(dtype: torch.dtype, seeding: Seeding) -> None
     run()
 
 
-def test_equal_means_at_different_places_are_joined() -> None:
-    tokens = torch.tensor([[[1.0, 0]] * 4 + [[0, 1.0]] * 4 + [[1.0, 0]] * 4]).half()
-    found = with_kernels(tokens, torch.ones(1, 12), 3, locality=1.0)
-    assert found.centroids.tolist() == [[[1, 0], [0, 1], [0, 0]]]
-    assert found.counts.tolist() == [[8, 4, 0]]
-    assert found.assignments.tolist() == [[0] * 4 + [1] * 4 + [0] * 4]
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stretches_of_the_same_tokens_are_joined(dtype: torch.dtype) -> None:
+    """The kernel joins what the reference joins, and what it misses by a last digit."""
+
+    @few
+    @given(
+        seed=seeds,
+        stretches=st.lists(st.integers(1, 9), min_size=2, max_size=9),
+        k=st.integers(2, 9),
+        locality=st.sampled_from([0.5, 2.0, 20.0]),
+    )
+    def run(seed: int, stretches: list[int], k: int, locality: float) -> None:
+        pool, turn = normal(seed, 2, 8).to(dtype), torch.arange(len(stretches)) % 2
+        tokens = pool[turn.repeat_interleave(torch.tensor(stretches))][None]
+        weights = torch.ones(tokens.shape[:2])
+        placed = reference._with_places(tokens, weights, k, locality)
+        ranks = seed_ranks(weights > 0, k, "equal-interval")
+        assume(nearest_tie(placed, weights, k, ranks, 20) > 1e-4 * max(1.0, locality) ** 2)
+        assume(deviations_are_clear(tokens, weights))
+        found = with_kernels(tokens, weights, k, locality=locality)
+        expected = kmeans(tokens, weights, k, locality=locality)
+        labels, theirs = found.assignments[0], expected.assignments[0]
+        assert (
+            len(set(zip(labels.tolist(), theirs.tolist(), strict=True))) == theirs.unique().numel()
+        )
+        near = 2 * torch.finfo(dtype).eps
+        torch.testing.assert_close(
+            found.centroids[0, labels], expected.centroids[0, theirs], atol=near, rtol=near
+        )
+        assert found.counts[0].tolist() == torch.bincount(labels, minlength=k).tolist()
+        member = torch.nn.functional.one_hot(labels).double()
+        means = (member.mT @ tokens[0].double() / member.sum(dim=0)[:, None])[labels.unique()]
+        assert len(means) == len(means.unique(dim=0))
+
+    run()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("steps", [0, 20])
+@pytest.mark.parametrize("seeding", SEEDINGS)
+def test_equal_tokens_have_one_place(dtype: torch.dtype, steps: int, seeding: Seeding) -> None:
+    weights = some_weights(0, [70, 1, 33], "float")
+    tokens = normal(0, 1, 1, 100).expand(3, 70, 100).to(dtype)
+    options: dict[str, Any] = {"seeding": seeding, "iterations": steps, "locality": 50.0}
+    found = with_kernels(tokens, weights, 4, **options)
+    check(found, kmeans(tokens, weights, 4, **options))
+    assert (found.counts[:, 1:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_means_at_different_places_are_joined(dtype: torch.dtype) -> None:
+    """However many their tokens: times the rounded 1/41, some sums of 41 are not the token."""
+    one, other = normal(0, 2, 128).to(dtype)
+    tokens = torch.stack([one] * 39 + [other] * 40 + [one] * 41)[None]
+    found = with_kernels(tokens, torch.ones(1, 120), 3, locality=1.0)
+    assert found.centroids.tolist() == torch.stack([one, other, 0 * one])[None].tolist()
+    assert found.counts.tolist() == [[80, 40, 0]]
+    assert found.assignments.tolist() == [[0] * 39 + [1] * 40 + [0] * 41]
 
 
 @pytest.mark.parametrize("locality", [0.0, 1.0])
@@ -237,13 +369,16 @@ def test_nothing_counts_and_nothing_is_there() -> None:
     assert cluster(ones[:0], torch.zeros(0, 3), 2, None, 5).counts.shape == (0, 2)
 
 
-def test_a_document_does_not_depend_on_its_neighbours_and_repeats_to_the_bit() -> None:
+@pytest.mark.parametrize("locality", [0.0, 2.0])
+def test_a_document_does_not_depend_on_its_neighbours_and_repeats_to_the_bit(
+    locality: float,
+) -> None:
     weights = real_tokens([5, 64, 0, 33])
     tokens = normal(0, *weights.shape, 64).half()
-    together = cluster(tokens, weights, 6, None, 5)
-    again = cluster(tokens, weights, 6, None, 5)
+    together = cluster(tokens, weights, 6, None, 5, locality)
+    again = cluster(tokens, weights, 6, None, 5, locality)
     assert all(torch.equal(one, other) for one, other in zip(together, again, strict=True))
-    alone = cluster(tokens[3:, :40], weights[3:, :40], 6, None, 5)
+    alone = cluster(tokens[3:, :40], weights[3:, :40], 6, None, 5, locality)
     assert torch.equal(alone.centroids[0], together.centroids[3])
     assert torch.equal(alone.counts[0], together.counts[3])
 
