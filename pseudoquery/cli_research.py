@@ -210,7 +210,8 @@ def _refuse_useless(options: dict[str, Any]) -> None:
             "and give it with --index."
         )
     if options["mode"] == "bm25":
-        refuse_without_effect(("structure", "recall", "recall_vectors"), "with --mode bm25")
+        ranking = ("structure", "recall", "recall_vectors")
+        refuse_without_effect((*making, *ranking), "with --mode bm25")
     if options["mode"] != "hybrid":
         refuse_without_effect(("fusion", "weight"), "without --mode hybrid")
     if options["fusion"] != "weighted":
@@ -294,11 +295,15 @@ def _time(out: Path, small: bool, as_json: bool) -> None:
 
 def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:
     """Ask an index that is there, or one that is made for this and then removed."""
-    from pseudoquery.trial import Ask
+    from pseudoquery.terminal import bar
+    from pseudoquery.trial import Ask, ask_words
 
     ask = Ask(options["top"], options["mode"], options["exact"], settings)
     if options["folder"]:
         return _asked(dataset, options["folder"], ask, options["cluster"])
+    if options["mode"] == "bm25":
+        with bar(len(dataset.queries), "Asking") as advance:
+            return ask_words(dataset, options["top"], advance)
     with tempfile.TemporaryDirectory(prefix="pseudoquery-") as folder:
         _index(dataset, Path(folder) / "index", options)
         return _asked(dataset, Path(folder) / "index", ask)

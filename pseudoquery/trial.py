@@ -14,6 +14,7 @@ from pseudoquery.evaluate import ANSWER_DEPTHS, MEASURES, answer_accuracy, per_q
 from pseudoquery.index import Added, Index
 from pseudoquery.ranking import Mode, SearchSettings
 from pseudoquery.runs import Run
+from pseudoquery.words import rank_by_words
 
 QUERIES_AT_ONCE = 64
 
@@ -49,6 +50,18 @@ def ask_all(index: Index, dataset: Dataset, ask: Ask, on_progress: Callable[[int
         )
         run.update(zip((query.id for query in queries), rankings, strict=True))
         on_progress(len(queries))
+    return run
+
+
+def ask_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) -> Run:
+    """Ask every question by BM25 alone, as an index would; none is needed for it."""
+    texts = {document.id: document_text(document)[0] for document in dataset.documents()}
+    ids = list(texts)
+    run: dict[str, list[tuple[str, float]]] = {}
+    rankings = rank_by_words(texts.values(), [query.text for query in dataset.queries], top)
+    for query, ranking in zip(dataset.queries, rankings, strict=True):
+        run[query.id] = [(ids[place], score) for place, score in ranking]
+        on_progress(1)
     return run
 
 

@@ -124,6 +124,22 @@ def test_a_saved_run_has_the_same_figures(
     assert result("--run", tmp_path / "2.trec") == words != found
 
 
+def test_words_need_no_index(
+    result: Callable[..., Result],
+    run: Command,
+    collection: Path,
+    built: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_index = result("--index", built, "--mode", "bm25")
+    monkeypatch.setattr("pseudoquery.index.Index.create", lambda *_, **__: 1 / 0)
+    assert result("--mode", "bm25") == with_index
+    few = result("--mode", "bm25", "--top", 3).run
+    assert few == {query: ranking[:3] for query, ranking in with_index.run.items()}
+    useless = run("evaluate", collection, "--split", "dev", "--mode", "bm25", "--k", 4)
+    refused(useless, "--k has no effect with --mode bm25;")
+
+
 def test_a_query_missing_from_a_run_counts_as_zero(
     result: Callable[..., Result], tmp_path: Path
 ) -> None:
