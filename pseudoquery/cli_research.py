@@ -294,7 +294,7 @@ def _time(out: Path, small: bool, as_json: bool) -> None:
 
 
 def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:
-    """Ask an index that is there, or one that is made for this and then removed."""
+    """Ask an index that is there, or one that is made for this; for words alone, none is needed."""
     from pseudoquery.terminal import bar
     from pseudoquery.trial import Ask, ask_words
 

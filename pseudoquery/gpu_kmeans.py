@@ -33,7 +33,7 @@ PAIRS = tl.constexpr(8192)
 """Numbers of pairs of means compared at once."""
 BLOCK = tl.constexpr(256)
 """Tokens looked at together where only their weights or labels are read."""
-PIECE = tl.constexpr(128)
+STRIP = tl.constexpr(128)
 """Dimensions whose variance one program finds: as many programs as keep the memory busy."""
 ROWS = tl.constexpr(32)
 """Tokens that it reads at once."""
@@ -136,17 +136,17 @@ def find_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Ten
     The padding behind a document has none.
     """
     documents, width, dimension = tokens.shape
-    pieces = triton.cdiv(dimension, PIECE.value)
-    variances = torch.empty(documents, pieces, device=tokens.device)
+    strips = triton.cdiv(dimension, STRIP.value)
+    variances = torch.empty(documents, strips, device=tokens.device)
     # In the tokens' precision, as in the reference.
     places = tokens.new_empty(documents, width)
-    _variance[(documents * pieces,)](
-        tokens, weights, variances, width, DIM=dimension, PIECES=pieces
+    _variance[(documents * strips,)](
+        tokens, weights, variances, width, DIM=dimension, STRIPS=strips
     )
     largest = torch.finfo(tokens.dtype).max
     # An integer would have a kernel of its own, hence float().
     _put_places[(documents,)](
-        places, weights, variances, float(locality), width, k, PIECES=pieces, LARGEST=largest
+        places, weights, variances, float(locality), width, k, STRIPS=strips, LARGEST=largest
     )
     return places
 
@@ -172,10 +172,10 @@ def _extent(weights, width):
 
 # The width is no constant here, either, as in `_cluster`.
 @triton.jit(do_not_specialize=["width"])
-def _variance(tokens, weights, variances, width, DIM: tl.constexpr, PIECES: tl.constexpr):
-    """Find the variance of one document's tokens in PIECE dimensions."""
-    document = (tl.program_id(0) // PIECES).to(tl.int64)
-    dims = tl.program_id(0) % PIECES * PIECE + tl.arange(0, PIECE)
+def _variance(tokens, weights, variances, width, DIM: tl.constexpr, STRIPS: tl.constexpr):
+    """Find the variance of one document's tokens in STRIP dimensions."""
+    document = (tl.program_id(0) // STRIPS).to(tl.int64)
+    dims = tl.program_id(0) % STRIPS * STRIP + tl.arange(0, STRIP)
     tokens += document * width * DIM
     weights += document * width
     length, _ = _extent(weights, width)
@@ -185,8 +185,8 @@ def _variance(tokens, weights, variances, width, DIM: tl.constexpr, PIECES: tl.c
     # error is n roundings at most, and equal tokens have exactly no variance.
     last = tl.maximum(length - 1, 0)
     origin = tl.load(tokens + last * DIM + dims, mask=dims < DIM, other=0.0).to(tl.float32)
-    sums = tl.zeros((ROWS, PIECE), tl.float32)
-    squares = tl.zeros((ROWS, PIECE), tl.float32)
+    sums = tl.zeros((ROWS, STRIP), tl.float32)
+    squares = tl.zeros((ROWS, STRIP), tl.float32)
     masses = tl.zeros((ROWS,), tl.float32)
     for first in range(0, length, ROWS):
         rows = first + tl.arange(0, ROWS)
@@ -219,7 +219,7 @@ def _rounded(number):
 
 @triton.jit(do_not_specialize=["width"])
 def _put_places(
-    places, weights, variances, locality, width, k, PIECES: tl.constexpr, LARGEST: tl.constexpr
+    places, weights, variances, locality, width, k, STRIPS: tl.constexpr, LARGEST: tl.constexpr
 ):
     """Write each token's place: in k-ths of the text from its middle, times a k-th's size."""
     document = tl.program_id(0).to(tl.int64)
@@ -227,8 +227,8 @@ def _put_places(
     weights += document * width
     length, _ = _extent(weights, width)
     variance = 0.0
-    for piece in tl.static_range(PIECES):
-        variance += tl.load(variances + document * PIECES + piece)
+    for strip in tl.static_range(STRIPS):
+        variance += tl.load(variances + document * STRIPS + strip)
     unit = locality * _rounded(tl.sqrt_rn(variance))
     total = 0.0
     for first in range(0, length, BLOCK):
