@@ -7,6 +7,7 @@ BIN := .venv/bin
 
 demo: .venv/demo.stamp
 	$(BIN)/pseudoquery demo
+	@command -v pseudoquery >/dev/null || echo "First: source $(BIN)/activate"
 
 test: .venv/test.stamp chromium
 	$(BIN)/ruff check
