@@ -169,41 +169,58 @@ def split(
             "this model's tokenizer can't tell where its tokens stand in the text; "
             "choose a model with a fast tokenizer (a tokenizer.json file)."
         )
-    limit = window_length(model)
-    overlap = int(limit * OVERLAP)
     prompt = model.prompts.get(task) or ""
+    # Whole texts: what tokenizers 0.23.1 and 0.23.2 cut into windows themselves loses its end.
     batch = tokenizer(
         [prompt + text for text in texts],
-        truncation=True,
-        max_length=limit,
-        stride=overlap,
-        return_overflowing_tokens=True,
+        truncation=False,
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # it would say that the encoder can't read so much at once
     )
     special_ids = pooling_of(model).special_ids.numpy()
-    owners = batch["overflow_to_sample_mapping"]
     windows, cut = [], set()
-    for row, text in enumerate(owners):
-        continues = row + 1 < len(owners) and owners[row + 1] == text
-        continued = row > 0 and owners[row - 1] == text
-        if continued and long == "truncate":
-            cut.add(text)
-            continue
-        added = np.array(batch["special_tokens_mask"][row], dtype=bool)
-        ids = batch["input_ids"][row]
+    for text, ids in enumerate(batch["input_ids"]):
+        added = np.array(batch["special_tokens_mask"][text], dtype=bool)
         # A "[SEP]" that the text itself contains is the same token to the encoder.
         special = added | np.isin(ids, special_ids)
-        spans = np.array(batch["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)
-        kept = np.ones(len(ids), dtype=bool)
-        read = np.flatnonzero(~added)
-        if continued:
-            kept[read[: overlap // 2]] = False
-        if continues and long == "windows":
-            kept[read[len(read) - (overlap - overlap // 2) :]] = False
+        spans = np.array(batch["offset_mapping"][text], dtype=np.int64).reshape(-1, 2)
         spans = np.where(special[:, None], 0, np.maximum(spans - len(prompt), 0))
-        windows.append(Window(text, ids, special, kept, spans))
+        for rows, kept in _cut(added, window_length(model), long):
+            own = [ids[row] for row in rows.tolist()]
+            windows.append(Window(text, own, special[rows], kept, spans[rows]))
+            if long == "truncate" and len(rows) < len(ids):
+                cut.add(text)
     return windows, cut
+
+
+def _cut(
+    added: NDArray[np.bool_], limit: int, long: Long
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """Yield the tokens of each window of a text, and which of them it represents best.
+
+    The special tokens that were added around the text stand around every window.
+    """
+    read = np.flatnonzero(~added)
+    first, last = (read[0], read[-1]) if len(read) else (len(added), len(added))
+    before = np.flatnonzero(added[:first])
+    after = last + 1 + np.flatnonzero(added[last + 1 :])
+    room = max(limit - len(before) - len(after), 1)
+    overlap = min(int(limit * OVERLAP), room - 1)
+    starts = range(0, max(len(read) - overlap, 1), room - overlap)
+    for start in starts if long == "windows" else starts[:1]:
+        own = read[start : start + room]
+        kept = np.ones(len(own), dtype=bool)
+        if start:
+            kept[: overlap // 2] = False
+        if start != starts[-1] and long == "windows":
+            kept[len(own) - (overlap - overlap // 2) :] = False
+        yield (
+            np.concatenate([before, own, after]),
+            np.concatenate([added[before], kept, added[after]]),
+        )
 
 
 def window_length(model: MultiVectorEncoder) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,6 +206,24 @@ def test_windows_overlap_and_tokens_come_from_the_one_further_from_the_edge(
         assert before.ids[-1 - overlap : -1] == after.ids[1 : 1 + overlap]
         assert before.kept[-1 - overlap : -1].tolist() == [True] * 4 + [False] * 4
         assert after.kept[1 : 1 + overlap].tolist() == [False] * 4 + [True] * 4
+
+
+@pytest.mark.skipif(tokenizers.__version__ in ("0.23.1", "0.23.2"), reason="they lose the ends")
+@given(n=st.integers(0, 400), seed=st.integers(0, 1000), extra=st.lists(st.text(), max_size=2))
+def test_windows_are_those_that_the_tokenizer_would_cut(
+    tiny_model: MultiVectorEncoder, n: int, seed: int, extra: list[str]
+) -> None:
+    texts = [words(n, seed), *extra]
+    theirs = tiny_model.tokenizer(
+        texts,
+        truncation=True,
+        max_length=LIMIT,
+        stride=int(LIMIT * encoding.OVERLAP),
+        return_overflowing_tokens=True,
+    )
+    windows, _ = split(tiny_model, texts, "document", "windows")
+    assert [window.ids for window in windows] == theirs["input_ids"]
+    assert [window.text for window in windows] == theirs["overflow_to_sample_mapping"]
 
 
 def test_end_of_a_long_text_counts(tiny_model: MultiVectorEncoder) -> None:
