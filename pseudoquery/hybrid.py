@@ -19,8 +19,12 @@ Scored = Sequence[tuple[int, float]]
 
 def match_expression(query: str) -> str:
     """Write a question as an FTS5 expression that matches any of its words; "" if it has none."""
-    words = dict.fromkeys(re.findall(r"\w+", query))
-    return " OR ".join(f'"{word}"' for word in words)
+    return " OR ".join(f'"{word}"' for word in words_of(query))
+
+
+def words_of(query: str) -> list[str]:
+    """Return the words of a question, each once."""
+    return list(dict.fromkeys(re.findall(r"\w+", query)))
 
 
 def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tuple[int, float]]:
