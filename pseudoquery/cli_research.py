@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     BEIR's, MS MARCO's or DPR's format, or irds: and an ir_datasets id.
     """
     from pseudoquery.datasets import load_dataset
-    from pseudoquery.evaluate import MEASURES, means, per_query
+    from pseudoquery.evaluate import MEASURES, means, per_query, within
     from pseudoquery.evaluate import compare as compare_runs
     from pseudoquery.ranking import check_search
     from pseudoquery.runs import read_run, write_run
@@ -90,18 +91,21 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     check_search((), options["top"], options["mode"], settings)
     measures = options["measures"] or MEASURES
     per_query({}, (), measures)
+    searched = options["run_file"] is None
+    depth = options["top"] if searched else inf
+    if deeper := set(options["measures"]) - set(within(options["measures"], depth)):
+        raise QueryError(f"{min(deeper)} looks deeper than --top {depth} documents; raise --top.")
     for target in filter(None, (options["save_run"], options["per_query"])):
         if not target.parent.is_dir():
             raise QueryError(f"{target} can't be written: there is no folder {target.parent}.")
     loaded = load_dataset(dataset, split)
     if not loaded.qrels:
         refuse_without_effect(["measures"], "on a collection without judgements")
-    other = judge(read_run(compare), loaded, measures) if compare else {}
-    searched = options["run_file"] is None
+    other = judge(read_run(compare), loaded, measures, depth) if compare else {}
     run = _searched(loaded, options, settings) if searched else read_run(options["run_file"])
     if options["save_run"]:
         write_run(run, options["save_run"])
-    figures = judge(run, loaded, measures)
+    figures = judge(run, loaded, measures, depth)
     if options["per_query"]:
         _write_per_query(figures, options["per_query"])
     _show(loaded, means(figures), compare_runs(figures, other), as_json)

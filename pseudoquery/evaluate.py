@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import ir_measures
 import numpy as np
@@ -82,14 +83,26 @@ def per_query(
     return {name: dict(values[measure]) for name, measure in parsed.items()}
 
 
+def within(measures: Sequence[str], depth: float) -> list[str]:
+    """Leave out what looks deeper than rankings go: they would seem worse than they are."""
+    return [name for name in measures if (_parsed(name).params.get("cutoff") or 0) <= depth]
+
+
 def answer_accuracy(
-    run: Run, queries: Iterable[Query], texts: Mapping[str, str]
+    run: Run, queries: Iterable[Query], texts: Mapping[str, str], depth: float = inf
 ) -> dict[str, dict[str, float]]:
-    """Top-k accuracy by answer strings, DPR's definition, for the queries that have answers."""
+    """Top-k accuracy by answer strings, DPR's definition, for the queries that have answers.
+
+    A k that is larger than the depth of the rankings is left out.
+    """
     answers = {query.id: query.answers for query in queries if query.answers}
     if not answers:
         return {}
-    return {f"answer@{top}": top_accuracy(run, texts, answers, top) for top in ANSWER_DEPTHS}
+    return {
+        f"answer@{top}": top_accuracy(run, texts, answers, top)
+        for top in ANSWER_DEPTHS
+        if top <= depth
+    }
 
 
 def compare(first: PerQuery, second: PerQuery) -> list[Comparison]:

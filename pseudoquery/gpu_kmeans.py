@@ -35,8 +35,8 @@ BLOCK = tl.constexpr(256)
 """Tokens looked at together where only their weights or labels are read."""
 STRIP = tl.constexpr(128)
 """Dimensions whose variance one program finds: as many programs as keep the memory busy."""
-ROWS = tl.constexpr(32)
-"""Tokens that it reads at once."""
+ROWS = tl.constexpr(8)
+"""Tokens that it reads at once: few registers, many programs."""
 
 
 class Plan(NamedTuple):
@@ -141,7 +141,7 @@ def find_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Ten
     # In the tokens' precision, as in the reference.
     places = tokens.new_empty(documents, width)
     _variance[(documents * strips,)](
-        tokens, weights, variances, width, DIM=dimension, STRIPS=strips
+        tokens, weights, variances, width, DIM=dimension, STRIPS=strips, num_warps=2
     )
     largest = torch.finfo(tokens.dtype).max
     # An integer would have a kernel of its own, hence float().

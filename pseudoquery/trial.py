@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from pseudoquery.datasets import Dataset
 from pseudoquery.encoding import document_text
 from pseudoquery.errors import QueryError
-from pseudoquery.evaluate import ANSWER_DEPTHS, MEASURES, answer_accuracy, per_query
+from pseudoquery.evaluate import ANSWER_DEPTHS, MEASURES, answer_accuracy, per_query, within
 from pseudoquery.index import Added, Index
 from pseudoquery.ranking import Mode, SearchSettings
 from pseudoquery.runs import Run
@@ -66,13 +67,14 @@ def ask_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) ->
 
 
 def judge(
-    run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES
+    run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES, depth: float = inf
 ) -> dict[str, dict[str, float]]:
     """Compute, for each query, the measures by judgement and, where it has answers, by those.
 
-    A collection without judgements has no measures by judgement: they would all be zero.
+    A collection without judgements has no measures by judgement: they would all be zero. What looks
+    deeper than the `depth` to which queries were asked is left out.
     """
-    figures = per_query(run, dataset.qrels, measures) if dataset.qrels else {}
+    figures = per_query(run, dataset.qrels, within(measures, depth)) if dataset.qrels else {}
     asked = [query for query in dataset.queries if query.answers]
     if asked:
         deepest = max(ANSWER_DEPTHS)
@@ -83,5 +85,5 @@ def judge(
                 f"the run has {len(missing)} documents that {dataset.name} has not, the first is "
                 f"{min(missing)!r}; the run and the collection do not belong together."
             )
-        figures.update(answer_accuracy(run, asked, texts))
+        figures.update(answer_accuracy(run, asked, texts, depth))
     return figures

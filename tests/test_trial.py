@@ -116,6 +116,8 @@ def test_figures_by_judgement(index: Index) -> None:
     assert means(figures) == evaluate(run, QRELS)
     assert 0 < means(figures)["RR@10"] < 1
     assert list(judge(run, dataset(), ["P@3"])) == ["P@3"]
+    within = ["RR@10", "nDCG@10", "Success@1", "Success@5", "Success@20"]
+    assert list(judge(run, dataset(), MEASURES, 20)) == within
 
 
 def test_figures_by_answer() -> None:
@@ -147,6 +149,7 @@ def test_figures_by_answer_alone() -> None:
     """Where nothing is judged, measures by judgement would all be zero; they are left out."""
     queries = [Query("right", "?", (TEXTS["d1"],)), Query("wrong", "?", ("nowhere",))]
     run = {"right": [("d1", 1.0)], "wrong": [("d1", 1.0)]}
+    assert list(judge(run, dataset(queries, ()), depth=19)) == ["answer@1", "answer@5"]
     figures = judge(run, dataset(queries, ()))
     assert list(figures) == ["answer@1", "answer@5", "answer@20", "answer@100"]
     assert set(means(figures).values()) == {0.5}
