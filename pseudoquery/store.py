@@ -115,10 +115,11 @@ class Snapshot:
     def fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
         """Rank documents by BM25 for an FTS5 expression: (number, score), best first."""
         clause, parameters = compile_filter(where)
+        # Without a filter, the full text alone knows which documents there are: half the time.
+        join = "JOIN documents ON documents.ordinal = fulltext.rowid" if where else ""
         rows = self._connection.execute(
-            "SELECT documents.ordinal, -bm25(fulltext) AS score FROM fulltext "  # noqa: S608
-            "JOIN documents ON documents.ordinal = fulltext.rowid "
-            f"WHERE fulltext MATCH ? AND {clause} ORDER BY score DESC, documents.ordinal LIMIT ?",
+            f"SELECT fulltext.rowid, -bm25(fulltext) AS score FROM fulltext {join} "  # noqa: S608
+            f"WHERE fulltext MATCH ? AND {clause} ORDER BY score DESC, fulltext.rowid LIMIT ?",
             [match, *parameters, top],
         )
         return [(row[0], row[1]) for row in rows]
