@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 demo: .venv/demo.stamp
 	$(BIN)/pseudoquery demo
-	@command -v pseudoquery >/dev/null || echo "First: source $(BIN)/activate"
+	@command -v pseudoquery >/dev/null || echo "For your shell to find the command, first: source $(BIN)/activate"
 
 test: .venv/test.stamp chromium
 	$(BIN)/ruff check

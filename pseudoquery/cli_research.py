@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Documents per query.",
+    help="Documents per query; measures that look deeper are left out.",
 )
 @click.option(
     "--measure",

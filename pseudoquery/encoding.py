@@ -181,6 +181,7 @@ def split(
         verbose=False,  # it would say that the encoder can't read so much at once
     )
     special_ids = pooling_of(model).special_ids.numpy()
+    limit = window_length(model)
     windows, cut = [], set()
     for text, ids in enumerate(batch["input_ids"]):
         added = np.array(batch["special_tokens_mask"][text], dtype=bool)
@@ -188,7 +189,7 @@ def split(
         special = added | np.isin(ids, special_ids)
         spans = np.array(batch["offset_mapping"][text], dtype=np.int64).reshape(-1, 2)
         spans = np.where(special[:, None], 0, np.maximum(spans - len(prompt), 0))
-        for rows, kept in _cut(added, window_length(model), long):
+        for rows, kept in _cut(added, limit, long):
             own = [ids[row] for row in rows.tolist()]
             windows.append(Window(text, own, special[rows], kept, spans[rows]))
             if long == "truncate" and len(rows) < len(ids):
@@ -204,23 +205,23 @@ def _cut(
     The special tokens that were added around the text stand around every window.
     """
     read = np.flatnonzero(~added)
-    first, last = (read[0], read[-1]) if len(read) else (len(added), len(added))
-    before = np.flatnonzero(added[:first])
-    after = last + 1 + np.flatnonzero(added[last + 1 :])
+    first, end = (read[0], read[-1] + 1) if len(read) else (len(added), len(added))
+    before, after = np.arange(first), np.arange(end, len(added))
     room = max(limit - len(before) - len(after), 1)
     overlap = min(int(limit * OVERLAP), room - 1)
     starts = range(0, max(len(read) - overlap, 1), room - overlap)
-    for start in starts if long == "windows" else starts[:1]:
+    if long == "truncate":
+        starts = starts[:1]
+    for start in starts:
         own = read[start : start + room]
-        kept = np.ones(len(own), dtype=bool)
+        rows = np.concatenate([before, own, after])
+        kept = np.ones(len(rows), dtype=bool)
         if start:
-            kept[: overlap // 2] = False
-        if start != starts[-1] and long == "windows":
-            kept[len(own) - (overlap - overlap // 2) :] = False
-        yield (
-            np.concatenate([before, own, after]),
-            np.concatenate([added[before], kept, added[after]]),
-        )
+            kept[first : first + overlap // 2] = False
+        if start != starts[-1]:
+            stop = first + len(own)
+            kept[stop - (overlap - overlap // 2) : stop] = False
+        yield rows, kept
 
 
 def window_length(model: MultiVectorEncoder) -> int:

@@ -115,7 +115,7 @@ class Snapshot:
     def fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
         """Rank documents by BM25 for an FTS5 expression: (number, score), best first."""
         clause, parameters = compile_filter(where)
-        # Without a filter, the full text alone knows which documents there are: half the time.
+        # Without a filter the full text alone knows which documents there are; none is looked up.
         join = "JOIN documents ON documents.ordinal = fulltext.rowid" if where else ""
         rows = self._connection.execute(
             f"SELECT fulltext.rowid, -bm25(fulltext) AS score FROM fulltext {join} "  # noqa: S608

@@ -24,7 +24,7 @@ from pseudoquery.store import FULLTEXT_TOKENIZER
 K1, B = 1.2, 0.75
 """SQLite's constants of BM25."""
 LEAST_IDF = 1e-6
-"""What a word of more than half of all texts is worth to SQLite."""
+"""What a word of half of all texts, or more, is worth to SQLite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ def rank_by_words(
             if any(len(own) > 1 for own in phrases):
                 yield _ask(connection, query, depth)
             else:
-                yield _add_up([postings[own[0]] for own in phrases], count, depth)
+                known = [postings[own[0]] for own in phrases if own[0] in postings]
+                yield _add_up(known, count, depth)
 
 
 def _full_text(texts: Iterable[str]) -> sqlite3.Connection:
@@ -88,7 +89,7 @@ def _postings(
         if term in wanted:
             found[term] = places, times
     average = lengths.sum() / max(count, 1)
-    postings = defaultdict(lambda: Posting(np.zeros(0, np.int64), np.zeros(0)))
+    postings = {}
     for term, (places, times) in found.items():
         idf = math.log((count - len(places) + 0.5) / (len(places) + 0.5))
         # Bit for bit: a difference in the last digit would be another order among equals.
