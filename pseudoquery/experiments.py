@@ -1,9 +1,9 @@
 """What the experiments are: the paper's tables and figures, as rows that are trained alike.
 
 All rows of a table learn from the same data on the same schedule; only the representation differs,
-and the learning rate, which each has of its own: of those tried (results/rates.md), the one with the
-best figures on the SQuAD collections, where rates differ by more than seeds do; where only one was
-tried, a guess from the others.
+and the learning rate, which each has of its own: of those tried (results/rates.md), the one with
+the best figures on the SQuAD collections, where rates differ by more than seeds do; where only one
+was tried, a guess from the others.
 """
 
 from __future__ import annotations

@@ -16,9 +16,12 @@ import hashlib
 import json
 import sqlite3
 import threading
+import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from pseudoquery.connections import DATABASE, Readers, connect, connect_to_read, empty_log
 from pseudoquery.errors import IndexFolderError, IndexLockedError, QueryError
 from pseudoquery.filters import Where, compile_filter
 from pseudoquery.records import Document
@@ -41,7 +45,9 @@ from pseudoquery.view import View, make_view
 from pseudoquery.writer import Writer, document_checksum, read_facts
 
 FORMAT = 1
-UNFINISHED = "index.sqlite.new"
+UNFINISHED = f"{DATABASE}.new"
+IDENTITY = "identity"
+"""The note that tells an index from any other that may stand in its place later."""
 FULLTEXT_TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 SCHEMA = f"""
@@ -101,7 +107,13 @@ class Snapshot:
 
     def __init__(self, connection: sqlite3.Connection, view: View) -> None:
         self._connection = connection
+        self._reading: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
         self.view = view
+
+    def close(self) -> None:
+        """End what is still being read: the connection is for others now."""
+        for cursor in list(self._reading):
+            cursor.close()
 
     def matching(self, where: Where | None) -> NDArray[np.int64]:
         """List the numbers of the documents that satisfy a filter, ascending."""
@@ -194,6 +206,7 @@ class Snapshot:
             f"WHERE {clause}",
             parameters,
         )
+        self._reading.add(rows)
         for ordinal, id_, title, text, metadata, place, checksum in rows:
             try:
                 document = Document(id_, text, title, json.loads(metadata), place)
@@ -220,9 +233,11 @@ def _is_sound(id_: str, title: str, text: str, metadata: str, checksum: bytes) -
 class Store:
     """An index folder, open for snapshots and, one process at a time, for writing."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: Settings, identity: str | None) -> None:
         self.folder = folder
         self.settings = settings
+        self._identity = identity
+        self._readers = Readers(folder, partial(_check_identity, folder, identity))
         self._view: View | None = None
         self._mapped: dict[int, Segment] = {}
         self._mutex = threading.Lock()
@@ -235,13 +250,14 @@ class Store:
 
         Notes are remembered from the start, as if by `Writer.remember`.
         """
-        notes = notes or {}
+        identity = uuid.uuid4().hex
+        notes = {**(notes or {}), IDENTITY: identity}
         if settings.vector_type not in VECTOR_TYPES:
             raise IndexFolderError(
                 f"vector_type is {settings.vector_type!r}; choose one of {', '.join(VECTOR_TYPES)}."
             )
         with plain_errors(folder):
-            if (folder / "index.sqlite").exists():
+            if (folder / DATABASE).exists():
                 raise IndexFolderError(
                     f"{folder} already holds an index; add to it with `pseudoquery add`, "
                     "or choose another folder."
@@ -264,28 +280,28 @@ class Store:
                     [*saved.items(), ("checksum", _settings_checksum(saved)), *notes.items()],
                 )
             # Only a complete database bears the name that makes a folder an index.
-            unfinished.rename(folder / "index.sqlite")
+            unfinished.rename(folder / DATABASE)
             sync_folder(folder)
-        return cls(folder, settings)
+        return cls(folder, settings, identity)
 
     @classmethod
     def open(cls, folder: Path) -> Store:
         """Open an index that is there."""
         with plain_errors(folder):
-            if not (folder / "index.sqlite").is_file():
+            if not (folder / DATABASE).is_file():
                 reason = "it has no index.sqlite" if folder.is_dir() else "there is no such folder"
                 raise IndexFolderError(
                     f"{folder} is not an index: {reason}; "
                     f"make one with `pseudoquery index DOCUMENTS --out {folder}`."
                 )
-            with closing(_connect(folder, write=False)) as connection:
+            with closing(connect_to_read(folder)[0]) as connection:
                 saved = dict(connection.execute("SELECT name, value FROM settings"))
-        return cls(folder, _settings(folder, saved))
+        return cls(folder, _settings(folder, saved), saved.get(IDENTITY))
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """See the newest committed state, unchanged until the end of the block."""
-        with plain_errors(self.folder), closing(_connect(self.folder, write=False)) as connection:
+        with plain_errors(self.folder), self._readers.lend() as connection:
             tried = None
             while True:
                 connection.execute("BEGIN")
@@ -300,12 +316,13 @@ class Store:
                     if generation == tried:
                         raise damaged(Path(error.filename), "it is missing") from error
                     tried = generation
-            yield Snapshot(connection, view)
+            with closing(Snapshot(connection, view)) as snapshot:
+                yield snapshot
 
     @contextmanager
     def bare_snapshot(self) -> Iterator[Snapshot]:
         """See the documents alone, without touching any vectors: some may be damaged."""
-        with plain_errors(self.folder), closing(_connect(self.folder, write=False)) as connection:
+        with plain_errors(self.folder), closing(connect_to_read(self.folder)[0]) as connection:
             connection.execute("BEGIN")
             nothing = np.zeros(0, dtype=np.int64)
             yield Snapshot(connection, make_view(-1, -1, (), nothing, 0.0))
@@ -323,9 +340,13 @@ class Store:
                     "then run this again."
                 ) from None
             try:
-                with closing(_connect(self.folder, write=True)) as connection:
+                with closing(connect(self.folder, write=True)) as connection:
+                    _check_identity(self.folder, self._identity, connection)
                     dtype = VECTOR_TYPES[self.settings.vector_type]
-                    yield Writer(self.folder, connection, dtype, self.settings.dimension)
+                    try:
+                        yield Writer(self.folder, connection, dtype, self.settings.dimension)
+                    finally:
+                        empty_log(connection)
             finally:
                 lock.release()
 
@@ -343,6 +364,15 @@ class Store:
                 norm = max((one.norm for one in facts), default=0.0)
                 self._view = make_view(generation, epoch, segments, dead, norm)
             return self._view
+
+
+def _check_identity(folder: Path, identity: str | None, connection: sqlite3.Connection) -> None:
+    row = connection.execute("SELECT value FROM settings WHERE name = ?", [IDENTITY]).fetchone()
+    if (row[0] if row else None) != identity:
+        raise IndexFolderError(
+            f"{folder} holds another index than when it was opened; open it again, "
+            "or restart what serves it."
+        )
 
 
 def _numbers(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
@@ -407,35 +437,6 @@ def _full_disk(folder: Path) -> str:
         f"no space is left on the disk of {folder}; everything acknowledged so far is safe: "
         "free some space, then run this again."
     )
-
-
-def _connect(folder: Path, *, write: bool) -> sqlite3.Connection:
-    path = folder / "index.sqlite"
-    mode = "rw" if write else "ro"
-    uri = path.resolve().as_uri()
-    connection = sqlite3.connect(
-        f"{uri}?mode={mode}", uri=True, isolation_level=None, timeout=30, check_same_thread=False
-    )
-    try:
-        if write:
-            # Each commit reaches the disk before it is acknowledged.
-            connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        connection.close()
-        if write or not isinstance(error, sqlite3.OperationalError) or _has_wal(folder):
-            raise
-        # A folder that can't be written to can hold no writer: read the file as it is.
-        return sqlite3.connect(
-            f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
-        )
-    return connection
-
-
-def _has_wal(folder: Path) -> bool:
-    """Say whether there are commits that only the write-ahead log holds."""
-    log = folder / "index.sqlite-wal"
-    return log.exists() and log.stat().st_size > 0
 
 
 def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:

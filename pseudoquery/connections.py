@@ -1,0 +1,152 @@
+"""Connections to an index's SQLite file: one to write, and a few to read, kept for the next search.
+
+To open the file and read its schema takes longer than to find a query's candidates, so a connection
+that has read is used again. It must not outlive what it was opened for:
+
+- the file. Inode, size and time tell whether it was moved, replaced or restored since; the commits
+  of a writer are in its log, and seen without opening anything anew.
+- the process. SQLite's locks end with it, but a fork copies what SQLite believes of them: so before
+  any fork all connections are closed that nobody is using.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+DATABASE = "index.sqlite"
+KEPT = 4
+"""Connections that wait at most, for as many threads."""
+
+Version = tuple[int, int, int, int]
+"""What tells a file from the one that was there before."""
+
+
+def connect(folder: Path, *, write: bool) -> sqlite3.Connection:
+    """Open the file of an index."""
+    connection = _open(folder, "mode=rw" if write else "mode=ro", timeout=30)
+    try:
+        if write:
+            # Each commit reaches the disk before it is acknowledged.
+            connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_read(folder: Path) -> tuple[sqlite3.Connection, bool]:
+    """Open it for reading, and say whether commits after that will be seen."""
+    try:
+        return connect(folder, write=False), True
+    except sqlite3.OperationalError:
+        if _has_log(folder):
+            raise
+        # A folder that can't be written to can hold no writer: read the file as it is.
+        return _open(folder, "mode=ro&immutable=1"), False
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Bring a writer's commits from the log into the file, if no reader needs them there.
+
+    SQLite does so when the last connection is closed, but readers keep theirs.
+    """
+    with suppress(sqlite3.DatabaseError):  # They are safe in the log, too.
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+class Readers:
+    """Connections for reading one index, lent to one user at a time."""
+
+    def __init__(self, folder: Path, check: Callable[[sqlite3.Connection], None]) -> None:
+        self._folder = folder
+        self._check = check
+        """What a new connection has to pass."""
+        self._idle: list[tuple[Version, sqlite3.Connection]] = []
+        _EVERY.add(self)
+        weakref.finalize(self, _close, self._idle)
+
+    @contextmanager
+    def lend(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection for a while; its statements must have ended by then."""
+        version = _version(self._folder)
+        connection = self._take(version)
+        known = connection is not None
+        if connection is None:
+            connection, lasting = connect_to_read(self._folder)
+            version = version if lasting else None
+        try:
+            if not known:
+                self._check(connection)
+            yield connection
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(version, connection)
+
+    def _take(self, version: Version | None) -> sqlite3.Connection | None:
+        with _LOCK:
+            stale = [entry for entry in self._idle if entry[0] != version]
+            self._idle[:] = [entry for entry in self._idle if entry[0] == version]
+            found = self._idle.pop()[1] if self._idle else None
+        _close(stale)
+        return found
+
+    def _give_back(self, version: Version | None, connection: sqlite3.Connection) -> None:
+        with _LOCK:
+            if version is not None and len(self._idle) < KEPT:
+                self._idle.append((version, connection))
+                return
+        connection.close()
+
+
+_EVERY: weakref.WeakSet[Readers] = weakref.WeakSet()
+_LOCK = threading.Lock()
+"""Held for a moment by whoever takes or returns a connection, and while the process forks."""
+
+
+def _before_fork() -> None:
+    _LOCK.acquire()
+    for readers in list(_EVERY):
+        _close(readers._idle)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
+
+
+def _close(entries: list[tuple[Version, sqlite3.Connection]]) -> None:
+    while entries:
+        entries.pop()[1].close()
+
+
+def _open(folder: Path, how: str, timeout: float = 5) -> sqlite3.Connection:
+    uri = (folder / DATABASE).resolve().as_uri()
+    return sqlite3.connect(
+        f"{uri}?{how}", uri=True, isolation_level=None, timeout=timeout, check_same_thread=False
+    )
+
+
+def _version(folder: Path) -> Version | None:
+    try:
+        known = (folder / DATABASE).stat()
+    except OSError:
+        return None  # Opening it will say what is wrong.
+    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
+
+
+def _has_log(folder: Path) -> bool:
+    """Say whether there are commits that only the write-ahead log holds."""
+    log = folder / f"{DATABASE}-wal"
+    return log.exists() and log.stat().st_size > 0
