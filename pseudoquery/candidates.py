@@ -75,7 +75,7 @@ class FirstStep:
         # object holds both.
         chosen = {} if allowed is None else {"sel": faiss.IDSelectorBitmap(_bitmap(allowed))}
         if self.kind.startswith("hnsw"):
-            return faiss.SearchParametersHNSW(efSearch=max(2 * count, 128), **chosen)
+            return faiss.SearchParametersHNSW(efSearch=max(count, 128), **chosen)
         if self.kind.startswith("ivf"):
             probes = max(8, self.index.nlist // 8)
             return faiss.SearchParametersIVF(nprobe=probes, **chosen)

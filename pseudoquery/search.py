@@ -284,27 +284,33 @@ def _two_steps(
     chosen: Chosen,
 ) -> list[Ranking]:
     wanted = min(max(depth.documents, top), chosen.documents)
-    number = min(depth.vectors or 2 * wanted, chosen.vectors)
+    # Clusters of a text are alike, and a query may find several of each: it asks for more at once.
+    # The second half of what it finds is only used where it is needed: exact scores take time.
+    likely, asked = (min(depth.vectors or one, chosen.vectors) for one in (2 * wanted, 4 * wanted))
     rankings: dict[int, Ranking] = {}
     pending = list(range(len(queries)))
     while pending:
-        enough = number == chosen.vectors or depth.vectors is not None
-        found = _first_step(step, [queries[row] for row in pending], number, chosen.positions)
+        enough = asked == chosen.vectors or depth.vectors is not None
+        found = _first_step(step, [queries[row] for row in pending], asked, chosen.positions)
         short = []
         for row, (dots, positions) in zip(pending, found, strict=True):
-            recalled = _documents_at(view, positions)
+            for used in (likely, asked):
+                recalled = _documents_at(view, positions[:, :used])
+                if len(recalled) >= wanted:
+                    break
             if len(recalled) < wanted and not enough:
                 # The vectors were of too few documents: ask for more of them.
                 short.append(row)
                 continue
             documents, scores = _rank(view, queries[row], recalled, settings, top)
+            floors = dots[:, used - 1 : used]
             certified = len(recalled) == chosen.documents or (
                 step.exhaustive
                 and len(scores) == top
-                and float(scores[-1]) > _ceiling(view, step, queries[row], dots[:, -1], settings)
+                and float(scores[-1]) > _ceiling(view, step, queries[row], floors, settings)
             )
             rankings[row] = Ranking(documents, scores, certified, len(recalled))
-        pending, number = short, min(chosen.vectors, 2 * number)
+        pending, likely, asked = short, asked, min(chosen.vectors, 2 * asked)
     return [rankings[row] for row in range(len(queries))]
 
 

@@ -685,6 +685,30 @@ def test_many_vectors_of_few_documents_do_not_starve_the_others() -> None:
     assert ranking.certified
 
 
+@pytest.mark.parametrize(
+    ("alike", "asked", "scored"),
+    [(1, [40], 20), (3, [40], 14), (4, [40], 10), (5, [40, 80], 16), (30, [40, 80, 160, 320], 11)],
+)
+def test_vectors_are_asked_for_until_they_are_of_enough_documents(
+    monkeypatch: pytest.MonkeyPatch, alike: int, asked: list[int], scored: int
+) -> None:
+    """Each document has so many equal vectors; ten documents are wanted, and few more scored."""
+    documents = [np.full((alike, 1), 1 - one / 100) for one in range(60)]
+    view = view_of(documents, dimension=1)
+    numbers: list[int] = []
+    real = FirstStep.search
+
+    def counting(step: FirstStep, queries: Any, count: int, allowed: Any) -> Any:
+        numbers.append(count)
+        return real(step, queries, count, allowed)
+
+    monkeypatch.setattr(FirstStep, "search", counting)
+    query = np.ones((1, 1), dtype=np.float32)
+    ranking = search(view, build("flat", view), [query], Representation(), 3, depth=Depth(10))[0]
+    assert ranking.documents.tolist() == [0, 1, 2]
+    assert (numbers, ranking.candidates) == (asked, scored)
+
+
 def test_a_scan_and_the_scoring_go_on_over_many_blocks() -> None:
     generator = np.random.default_rng(0)
     counts = generator.integers(0, 20, size=2500)
