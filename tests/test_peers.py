@@ -53,6 +53,21 @@ def ragged(several: bool) -> Vectors:
     return Vectors(*drawn(120, 5), *drawn(9, 3 if several else 1))
 
 
+def test_vectors_of_another_run_are_not_asked_about_again(tmp_path: Path) -> None:
+    drawn = making.Drawn("set", ["a text", "b text"], ["which text?"], [])
+    facts = {"encoding": {"minilm": {}}, "representations": {"tokens": {"queries": 1}}}
+    with pytest.raises(CorpusError, match="holds no vectors of an earlier run"):
+        making.check_inputs(drawn, tmp_path, ["minilm"], 100)
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    (tmp_path / "documents.json").write_text(json.dumps(drawn.documents))
+    (tmp_path / "queries.json").write_text(json.dumps(drawn.questions))
+    making.check_inputs(drawn, tmp_path, ["a/folder/minilm"], 100)
+    others = making.Drawn("set", ["a text", "c text"], ["which text?"], [])
+    for told in ((others, ["minilm"], 100), (drawn, ["other"], 100), (drawn, ["minilm"], 0)):
+        with pytest.raises(CorpusError, match="holds the vectors of another run"):
+            making.check_inputs(told[0], tmp_path, told[1], told[2])
+
+
 @pytest.mark.parametrize("score", ["max", "softmax"])
 def test_exact_answers_are_those_of_the_definition(score: str) -> None:
     vectors = ragged(several=False)
@@ -204,6 +219,7 @@ def report() -> dict[str, Any]:
         "representations": {"tokens": {"queries": 200}, "pseudo-8": {"queries": 1000}},
         "vectors_per_document": {"tokens": 500.0, "pseudo-8": 8.0},
         "encoding": {"minilm": {"ms_a_document": 90.0, "ms_a_query": 4.0}},
+        "commit": "0123456",
     }
     synthetic = {"name": "synthetic 20,000 × 8 × 384", "vectors_per_document": {"pseudo-8": 8.0}}
     return {

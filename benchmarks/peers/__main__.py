@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.peers.environments import PEERS, ROOT, python_of
 from benchmarks.peers.figures import figures
-from benchmarks.peers.inputs import choose, prepare, prepare_synthetic
+from benchmarks.peers.inputs import check_inputs, choose, prepare, prepare_synthetic
 from benchmarks.peers.measure import Inputs
 from benchmarks.peers.report import write_report
 from pseudoquery.bench import machine
@@ -70,6 +70,11 @@ def _options() -> argparse.Namespace:
         "--few", type=int, default=1000, help="documents that PyLate is asked about; 0: all"
     )
     arguments.add_argument("--synthetic", type=_sizes, default=(20_000, 8, 384), help="NxKxDIM")
+    arguments.add_argument(
+        "--again",
+        action="store_true",
+        help="ask about the vectors that a run left under --work: reading texts takes longest",
+    )
     arguments.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     return arguments.parse_args()
 
@@ -87,7 +92,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     name, _, split = options.dataset.rpartition(":")
     dataset = load_dataset(name, split)
     work = options.work.resolve()  # peers run in another folder
-    shutil.rmtree(work / "run", ignore_errors=True)
+    if not options.again:
+        shutil.rmtree(work / "run", ignore_errors=True)
     pythons, failed = installed(options.peers, work / "environments")
     most = [peer for peer in pythons if peer != SLOW or not options.few]
     sizes = {"all": (options.documents, most)}
@@ -97,12 +103,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     sections = {}
     for size, (documents, peers) in sizes.items():
         folder = work / "run" / size
-        print("reading texts", flush=True)
         drawn = choose(dataset, documents, options.queries)
-        prepare(drawn, folder / "inputs", models, options.token_queries)
+        if options.again:
+            check_inputs(drawn, folder / "inputs", models, options.token_queries)
+        else:
+            print("reading texts", flush=True)
+            prepare(drawn, folder / "inputs", models, options.token_queries, _commit())
         sections[size] = section(folder, peers, pythons)
     sections["all"]["failed"] |= failed
     folder = work / "run" / "random"
+    shutil.rmtree(folder, ignore_errors=True)
     documents, k, dimension = options.synthetic
     prepare_synthetic(folder / "inputs", documents, k, dimension, RANDOM_QUERIES)
     peers = [peer for peer in pythons if peer in WITHOUT_TEXTS]
@@ -131,6 +141,7 @@ def installed(peers: Sequence[str], folder: Path) -> tuple[dict[str, Path], dict
 def section(folder: Path, peers: Sequence[str], pythons: dict[str, Path]) -> dict[str, Any]:
     """Put one set of inputs to all peers, one after the other."""
     found = folder / "found"
+    shutil.rmtree(found, ignore_errors=True)
     found.mkdir()
     failed = {}
     for peer in peers:
@@ -168,7 +179,7 @@ def _told(options: argparse.Namespace) -> list[str]:
     if options.documents:
         told += ["--documents", str(options.documents)]
     told += ["--queries", str(options.queries), "--token-queries", str(options.token_queries)]
-    told += ["--few", str(options.few)]
+    told += ["--few", str(options.few), *(["--again"] if options.again else [])]
     return [*told, "--synthetic", "x".join(map(str, options.synthetic))]
 
 

@@ -78,7 +78,9 @@ def choose(dataset: Dataset, documents: int | None, queries: int, seed: int = 0)
     )
 
 
-def prepare(drawn: Drawn, folder: Path, models: Sequence[str], token_queries: int) -> None:
+def prepare(
+    drawn: Drawn, folder: Path, models: Sequence[str], token_queries: int, commit: str
+) -> None:
     """Write the inputs of a test collection: all by the first model, pseudo queries by others."""
     folder.mkdir(parents=True)
     (folder / "documents.json").write_text(json.dumps(drawn.documents), "utf-8")
@@ -92,6 +94,7 @@ def prepare(drawn: Drawn, folder: Path, models: Sequence[str], token_queries: in
         "model": Path(models[0]).name,
         "representations": {},
         "encoding": {},
+        "commit": commit,
     }
     makings = {"one": preset("single-vector"), "tokens": preset("late-interaction")}
     kind = "pseudo"
@@ -100,6 +103,21 @@ def prepare(drawn: Drawn, folder: Path, models: Sequence[str], token_queries: in
         embed(folder, facts, model, makings, drawn, token_queries)
         makings, kind = {}, "trained"
     finish(folder, facts)
+
+
+def check_inputs(drawn: Drawn, folder: Path, models: Sequence[str], token_queries: int) -> None:
+    """Refuse what another run has left, unless it read the same texts with the same encoders."""
+    try:
+        left = Inputs(folder)
+        read = left.texts("documents") + left.texts("queries"), list(left.facts["encoding"])
+        tokens = left.facts["representations"]["tokens"]["queries"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CorpusError(
+            f"{folder} holds no vectors of an earlier run ({error}); leave out --again."
+        ) from None
+    wanted = drawn.documents + drawn.questions, [Path(model).name for model in models]
+    if (*read, tokens) != (*wanted, min(token_queries, len(drawn.questions))):
+        raise CorpusError(f"{folder} holds the vectors of another run; leave out --again.")
 
 
 def prepare_synthetic(folder: Path, documents: int, k: int, dimension: int, queries: int) -> None:

@@ -134,7 +134,8 @@ def _about_texts(facts: Mapping[str, Any]) -> list[str]:
     return [
         f"{facts['documents']:,} documents, {facts['queries']:,} of their questions (all tokens: "
         f"{few:,} of these), drawn with a fixed seed. Encoder: {facts['model']}, the same for all, "
-        f"reading every text whole; {encoding}. That is not part of the times below.",
+        f"reading every text whole, at commit {facts['commit']}; {encoding}. That is not part of "
+        "the times below.",
         "",
         f"MRR@10 of few is of the {few:,} questions that all were asked. Recall is of a peer's own "
         "exact answer: by the largest dot product of a document's "
