@@ -3,8 +3,8 @@
 To open the file and read its schema takes longer than to find a query's candidates, so a connection
 that has read is used again. It must not outlive what it was opened for:
 
-- the file. Inode, size and time tell whether it was moved, replaced or restored since; the commits
-  of a writer are in its log, and seen without opening anything anew.
+- the file and its log. Inodes, size and time tell whether they were moved, replaced or restored
+  since; the commits of a writer are in the log, and seen without opening anything anew.
 - the process. SQLite's locks end with it, but a fork copies what SQLite believes of them: so before
   any fork all connections are closed that nobody is using.
 """
@@ -20,11 +20,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 DATABASE = "index.sqlite"
+LOG = f"{DATABASE}-wal"
 KEPT = 4
 """Connections that wait at most, for as many threads."""
 
-Version = tuple[int, int, int, int]
-"""What tells a file from the one that was there before."""
+Version = tuple[int, ...]
+"""What tells a file and its log from those that were there before."""
 
 
 def connect(folder: Path, *, write: bool) -> sqlite3.Connection:
@@ -70,7 +71,8 @@ class Readers:
         self._check = check
         """What a new connection has to pass."""
         self._idle: list[tuple[Version, sqlite3.Connection]] = []
-        _EVERY.add(self)
+        with _LOCK:
+            _EVERY.add(self)
         weakref.finalize(self, _close, self._idle)
 
     @contextmanager
@@ -140,13 +142,13 @@ def _open(folder: Path, how: str, timeout: float = 5) -> sqlite3.Connection:
 
 def _version(folder: Path) -> Version | None:
     try:
-        known = (folder / DATABASE).stat()
+        known, log = (folder / DATABASE).stat(), (folder / LOG).stat()
     except OSError:
-        return None  # Opening it will say what is wrong.
-    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
+        return None  # Opening it will say what is wrong; or it makes the log.
+    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, log.st_ino
 
 
 def _has_log(folder: Path) -> bool:
     """Say whether there are commits that only the write-ahead log holds."""
-    log = folder / f"{DATABASE}-wal"
+    log = folder / LOG
     return log.exists() and log.stat().st_size > 0
