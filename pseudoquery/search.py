@@ -283,14 +283,14 @@ def _two_steps(
     depth: Depth,
     chosen: Chosen,
 ) -> list[Ranking]:
-    wanted = min(max(depth.documents, top), chosen.documents)
+    wanted = 0 if depth.vectors else min(max(depth.documents, top), chosen.documents)
     # Clusters of a text are alike, and a query may find several of each: it asks for more at once.
     # The second half of what it finds is only used where it is needed: exact scores take time.
-    likely, asked = (min(depth.vectors or one, chosen.vectors) for one in (2 * wanted, 4 * wanted))
+    likely = min(depth.vectors or 2 * wanted, chosen.vectors)
+    asked = min(2 * likely, chosen.vectors)
     rankings: dict[int, Ranking] = {}
     pending = list(range(len(queries)))
     while pending:
-        enough = asked == chosen.vectors or depth.vectors is not None
         found = _first_step(step, [queries[row] for row in pending], asked, chosen.positions)
         short = []
         for row, (dots, positions) in zip(pending, found, strict=True):
@@ -298,7 +298,7 @@ def _two_steps(
                 recalled = _documents_at(view, positions[:, :used])
                 if len(recalled) >= wanted:
                     break
-            if len(recalled) < wanted and not enough:
+            if len(recalled) < wanted and asked < chosen.vectors:
                 # The vectors were of too few documents: ask for more of them.
                 short.append(row)
                 continue

@@ -675,6 +675,30 @@ def test_depth_is_at_least_the_documents_asked_for() -> None:
         assert max(documents, top) <= ranking.candidates < 300
 
 
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect how many vectors a structure is asked for, each time."""
+    found: list[int] = []
+    real = FirstStep.search
+
+    def counting(step: FirstStep, queries: Any, count: int, allowed: Any) -> Any:
+        found.append(count)
+        return real(step, queries, count, allowed)
+
+    monkeypatch.setattr(FirstStep, "search", counting)
+    return found
+
+
+def test_recall_by_vectors_costs_an_approximate_structure_no_effort(numbers: list[int]) -> None:
+    """HNSW looks as far as it is asked for: twice as far as what is used."""
+    view = random_view(np.random.default_rng(0), 300, 4, 8)
+    query = unit(np.ones((1, 8)))
+    depth = Depth(vectors=150)
+    ranking = search(view, build("hnsw", view), [query], Representation(), 10, depth=depth)[0]
+    assert numbers == [300]
+    assert ranking.candidates <= 150
+
+
 def test_many_vectors_of_few_documents_do_not_starve_the_others() -> None:
     """A document with very many good vectors must not take the places of all other candidates."""
     documents = [np.full((500, 1), 1.0), *[np.array([[0.5 - 0.01 * one]]) for one in range(30)]]
@@ -690,19 +714,11 @@ def test_many_vectors_of_few_documents_do_not_starve_the_others() -> None:
     [(1, [40], 20), (3, [40], 14), (4, [40], 10), (5, [40, 80], 16), (30, [40, 80, 160, 320], 11)],
 )
 def test_vectors_are_asked_for_until_they_are_of_enough_documents(
-    monkeypatch: pytest.MonkeyPatch, alike: int, asked: list[int], scored: int
+    numbers: list[int], alike: int, asked: list[int], scored: int
 ) -> None:
     """Each document has so many equal vectors; ten documents are wanted, and few more scored."""
     documents = [np.full((alike, 1), 1 - one / 100) for one in range(60)]
     view = view_of(documents, dimension=1)
-    numbers: list[int] = []
-    real = FirstStep.search
-
-    def counting(step: FirstStep, queries: Any, count: int, allowed: Any) -> Any:
-        numbers.append(count)
-        return real(step, queries, count, allowed)
-
-    monkeypatch.setattr(FirstStep, "search", counting)
     query = np.ones((1, 1), dtype=np.float32)
     ranking = search(view, build("flat", view), [query], Representation(), 3, depth=Depth(10))[0]
     assert ranking.documents.tolist() == [0, 1, 2]
