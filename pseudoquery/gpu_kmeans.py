@@ -188,7 +188,8 @@ def _variance(tokens, weights, variances, width, DIM: tl.constexpr, STRIPS: tl.c
     sums = tl.zeros((ROWS, STRIP), tl.float32)
     squares = tl.zeros((ROWS, STRIP), tl.float32)
     masses = tl.zeros((ROWS,), tl.float32)
-    for first in range(0, length, ROWS):
+    # Four blocks are on their way at a time.
+    for first in tl.range(0, length, ROWS, num_stages=4):
         rows = first + tl.arange(0, ROWS)
         weight = tl.load(weights + rows, mask=rows < length, other=0).to(tl.float32)
         x = tl.load(
@@ -259,11 +260,19 @@ def _seed_places(places, seeds, length, k, COLUMNS: tl.constexpr, PLACED: tl.con
 
 
 @triton.jit
-def _with_ways(squares, stands, places, rows, length, PLACED: tl.constexpr):
+def _place(places, rows, length, PLACED: tl.constexpr):
+    """Read the places of tokens; 0 if they do not count."""
+    place = tl.zeros(rows.shape, tl.float32)
+    if PLACED:
+        place = tl.load(places + rows, mask=rows < length, other=0.0).to(tl.float32)
+    return place
+
+
+@triton.jit
+def _with_ways(squares, stands, place, PLACED: tl.constexpr):
     """Squares of means (K,) -> (K, 1), or with those of the ways to tokens' places (K, tokens)."""
     lengths = squares[:, None]
     if PLACED:
-        place = tl.load(places + rows, mask=rows < length, other=0.0).to(tl.float32)
         way = place[None, :] - stands[:, None]
         lengths = lengths + way * way
     return lengths
@@ -274,8 +283,7 @@ def _add_places(stood, member, places, rows, length, PLACED: tl.constexpr):
     """Add tokens' places, weighted by member (tokens, COLUMNS), to what stood in each column."""
     if PLACED:
         # Read again: each thread has other tokens here than where they are compared.
-        place = tl.load(places + rows, mask=rows < length, other=0.0).to(tl.float32)
-        stood += member * place[:, None]
+        stood += member * _place(places, rows, length, PLACED)[:, None]
     return stood
 
 
@@ -428,14 +436,19 @@ def _cluster(
             squares += tl.sum(means[c] * means[c], axis=0)
             sums = sums + (tl.zeros((CHUNK, COLUMNS), tl.float32),)
         squares = _per_cluster(squares, K)
-        filled = tl.zeros((COLUMNS,), tl.float32)
+        # Added up at the pass' end: warps wait for each other to add.
+        fills = tl.zeros((TOKENS, COLUMNS), tl.float32)
         stood = tl.zeros((TOKENS, COLUMNS), tl.float32)
-        changed = 0
+        changes = tl.zeros((TOKENS,), tl.int32)
         for b in range(blocks):
             # To and fro, so that what was read last, and may still be in the cache, comes first.
             block = tl.where(step % 2 == 0, b, blocks - 1 - b)
             rows = block * TOKENS + tl.arange(0, TOKENS)
+            # Asked for before the tokens, which take longer to come.
             weight = tl.load(weights + rows, mask=rows < length, other=0).to(tl.float32)
+            known = tl.where(step > 0, length, 0)  # at first there are no labels
+            before = tl.load(labels + step % 2 * total + rows, mask=rows < known, other=-1)
+            place = _place(places, rows, length, PLACED)
             dots = tl.zeros((COLUMNS, TOKENS), tl.float32)
             kept = ()
             for c in tl.static_range(CHUNKS):
@@ -448,20 +461,20 @@ def _cluster(
                 # Clusters by tokens, so that every warp has tokens of its own.
                 dots = tl.dot(tl.trans(halves[c]), tl.trans(x), dots)
                 kept = kept + (x,)
-            lengths = _with_ways(squares, stands, places, rows, length, PLACED)
+            lengths = _with_ways(squares, stands, place, PLACED)
             label = _nearest(dots, lengths, living > 0, COLUMNS)
             label = tl.where(weight > 0, label, -1)
-            known = tl.where(step > 0, length, 0)  # at first there are no labels
-            before = tl.load(labels + step % 2 * total + rows, mask=rows < known, other=-1)
-            changed += tl.sum((label != before).to(tl.int32))
+            changes |= (label != before).to(tl.int32)
             tl.store(labels + (step + 1) % 2 * total + rows, label, mask=rows < length)
             member = tl.where(label[:, None] == cluster[None, :], weight[:, None], 0.0)
-            filled += tl.sum(member, axis=0)
+            fills += member
             stood = _add_places(stood, member, places, rows, length, PLACED)
             grown = ()
             for c in tl.static_range(CHUNKS):
                 grown = grown + (_add_members(sums[c], kept[c], member, WEIGHTED),)
             sums = grown
+        changed = tl.max(changes, axis=0)
+        filled = tl.sum(fills, axis=0)
         means = ()
         for c in tl.static_range(CHUNKS):
             means = means + (_mean(sums[c], filled, PLACED),)
