@@ -19,7 +19,7 @@ from pseudoquery.bench import Check, Measured, Report, floor, timed
 from pseudoquery.encoding import (
     Long,
     document_text,
-    in_precision,
+    encode_queries,
     pool_texts,
     pooling_of,
     read_texts,
@@ -27,14 +27,17 @@ from pseudoquery.encoding import (
 )
 from pseudoquery.index import Index
 from pseudoquery.model import load_model
+from pseudoquery.precision import available, in_precision
 from pseudoquery.records import Document
 from pseudoquery.representation import preset
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
-PRECISIONS = ("float32", "bfloat16")
 PLAIN, OURS = "sentence-transformers", "pseudoquery index"
+QUESTION, QUESTIONS = "one question", 20
+COMPARED = ("float32", "bfloat16")
+"""What both compute in; the index in others as well."""
 FORWARD, CLUSTERING = "encoder alone, float32", "K-means and vectors"
 
 
@@ -79,7 +82,7 @@ def bench_encode(
         **given.data,
         "repeats": repeats,
     }
-    return Report("encode", data, _rows(given.model, read, taken), _checks(read, taken))
+    return Report("encode", data, _rows(given, read, taken), _checks(read, taken))
 
 
 def _synthetic(documents: int, words: int, k: int, model_name: str) -> Given:
@@ -102,25 +105,34 @@ def _take_turns(given: Given, repeats: int) -> dict[str, float]:
     reading = read_texts(model, texts, "document")
     jobs: dict[str, Callable[[], Any]] = {}
     with TemporaryDirectory() as temporary:
-        for precision in PRECISIONS:
+        for precision in COMPARED:
             jobs[f"{PLAIN}, {precision}"] = _plain(plain, texts, precision)
+        for precision in available():
             jobs[f"{OURS}, {precision}"] = _indexing(model, texts, precision, Path(temporary))
+            jobs[f"{QUESTION}, {precision}"] = _asking(model, texts, precision)
         jobs[FORWARD] = lambda: read_texts(model, texts, "document")
         jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
-        return timed(jobs, repeats)
+        taken = timed(jobs, repeats)
+    for precision in available():
+        taken[f"{QUESTION}, {precision}"] /= QUESTIONS
+    return taken
 
 
 def _rows(
-    model: MultiVectorEncoder, read: Mapping[str, list[int]], taken: Mapping[str, float]
+    given: Given, read: Mapping[str, list[int]], taken: Mapping[str, float]
 ) -> list[Measured]:
     """Set each time beside its floor."""
-    rows = []
-    for name, lengths in read.items():
-        for precision in PRECISIONS:
-            seconds = taken[f"{name}, {precision}"]
-            least = floor(0, operations(model, lengths), precision)
-            note = f"{sum(lengths) / seconds:,.0f} tokens/s"
-            rows.append(Measured(f"{name}, {precision}", seconds, least, note))
+    model, rows = given.model, []
+    for (name, precision), seconds in _by_precision(taken).items():
+        kind = precision.removeprefix("openvino-")
+        least = floor(0, operations(model, read[name]), kind)
+        note = f"{sum(read[name]) / seconds:,.0f} tokens/s"
+        rows.append(Measured(f"{name}, {precision}", seconds, least, note))
+    asked = len(split(model, [_question(given.texts)], "query", "windows")[0][0].ids)
+    for precision in available():
+        least = floor(0, operations(model, [asked]), precision.removeprefix("openvino-"))
+        seconds = taken[f"{QUESTION}, {precision}"]
+        rows.append(Measured(f"{QUESTION}, {precision}", seconds, least, f"{asked} tokens"))
     numbers = sum(read[OURS]) * int(pooling_of(model).dimension or 0)
     clustering = floor(4 * numbers, 4 * numbers * pooling_of(model).representation.k)
     return [
@@ -133,9 +145,8 @@ def _rows(
 def _checks(read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[Check]:
     """Compare tokens a second, as not all read the same texts whole."""
     speed = {
-        (name, precision): sum(lengths) / taken[f"{name}, {precision}"]
-        for name, lengths in read.items()
-        for precision in PRECISIONS
+        (name, precision): sum(read[name]) / seconds
+        for (name, precision), seconds in _by_precision(taken).items()
     }
     beside = [
         Check(
@@ -144,14 +155,29 @@ def _checks(read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[C
             0.95,
             at_most=False,
         )
-        for precision in PRECISIONS
+        for precision in COMPARED
     ]
-    half = speed[OURS, "bfloat16"] / speed[OURS, "float32"]
+    fast = [
+        Check(
+            f"throughput, {precision} / float32",
+            speed[OURS, precision] / speed[OURS, "float32"],
+            1.5,
+            at_most=False,
+        )
+        for precision in available()
+        if not precision.endswith("float32")
+    ]
     return [
         *beside,
         Check("K-means / the encoder", taken[CLUSTERING] / taken[FORWARD], 0.03),
-        Check("throughput, bfloat16 / float32", half, 1.5, at_most=False),
+        *fast,
     ]
+
+
+def _by_precision(taken: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """Pick out what was timed in several precisions."""
+    compared = [(PLAIN, one) for one in COMPARED] + [(OURS, one) for one in available()]
+    return {(name, one): taken[f"{name}, {one}"] for name, one in compared}
 
 
 def synthetic_texts(model: MultiVectorEncoder, count: int, words: int) -> list[str]:
@@ -207,3 +233,19 @@ def _indexing(
         index.add(documents)
 
     return add
+
+
+def _question(texts: Sequence[str]) -> str:
+    """Make a question of a text's first words."""
+    return " ".join(texts[0].split()[:10])
+
+
+def _asking(model: MultiVectorEncoder, texts: Sequence[str], precision: str) -> Callable[[], Any]:
+    """Encode questions one by one, as a search does."""
+    asked = in_precision(model, precision)
+
+    def ask() -> None:
+        for _ in range(QUESTIONS):
+            encode_queries(asked, [_question(texts)])
+
+    return ask

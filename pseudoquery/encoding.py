@@ -6,12 +6,11 @@ long it is. A token in two windows is taken from the one in which it stands furt
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -22,13 +21,12 @@ from torch import Tensor
 from pseudoquery.errors import ModelError
 from pseudoquery.kmeans import kmeans
 from pseudoquery.pooling import Pooling, Tokens
+from pseudoquery.precision import by_openvino, precision_of
 from pseudoquery.records import Document
 from pseudoquery.threads import in_threads
 
 Task = Literal["query", "document"]
 Long = Literal["windows", "truncate"]
-Precision = Literal["float32", "bfloat16"]
-PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 OVERLAP = 1 / 8
 """The part of a window that it shares with the next."""
@@ -81,25 +79,6 @@ class Reading:
     """What the encoder computed in, if that is less than single precision."""
 
 
-def in_precision(model: MultiVectorEncoder, precision: str) -> MultiVectorEncoder:
-    """Return a model that shares the weights of this one and computes in this precision.
-
-    In bfloat16 the encoder is faster on processors made for it (AVX-512 BF16, AMX) and on GPUs.
-    Vectors are always made in single precision: half the digits are too few.
-    """
-    if precision not in PRECISIONS:
-        raise ModelError(f"precision is {precision!r}; choose one of {', '.join(PRECISIONS)}.")
-    if precision == _precision(model):
-        return model
-    other = copy.copy(model)
-    other.precision = precision  # type: ignore[assignment]
-    return other
-
-
-def _precision(model: MultiVectorEncoder) -> str:
-    return str(getattr(model, "precision", "float32"))
-
-
 def encode_texts(
     model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
 ) -> list[Encoded]:
@@ -121,7 +100,7 @@ def read_texts(
     for text in huge:
         tokens[text], points[text] = _fold(model, by_text[text], task)
     spans = {text: _spans(own) for text, own in by_text.items()}
-    digits = torch.bfloat16 if _precision(model) == "bfloat16" else None
+    digits = torch.bfloat16 if precision_of(model) == "bfloat16" else None
     return Reading(tokens, points, spans, frozenset(cut), digits)
 
 
@@ -243,8 +222,9 @@ def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> l
     lengths = {index: len(window.ids) for index, window in enumerate(windows)}
     order = sorted(lengths, key=lambda index: -lengths[index])
     model.eval()
+    encode = _encoder(model, task)
     half = torch.autocast(
-        model.device.type, torch.bfloat16, enabled=_precision(model) == "bfloat16"
+        model.device.type, torch.bfloat16, enabled=precision_of(model) == "bfloat16"
     )
     with torch.inference_mode(), half:
         for batch in _batches(order, lengths, model.device):
@@ -254,16 +234,44 @@ def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> l
                 # A GPU's matrix units and attention kernels want such lengths.
                 pad_to_multiple_of=None if model.device.type == "cpu" else 64,
             ).to(model.device)
-            outputs = dict(features)
-            for module in list(model)[:-1]:
-                accepts_task = "task" in getattr(module, "forward_kwargs", ())
-                arguments = {"task": task} if accepts_task else {}
-                outputs = module(outputs, **arguments)
+            outputs = encode(features["input_ids"], features["attention_mask"])
             real = features["attention_mask"].bool()
             for row, index in enumerate(batch):
-                tokens = outputs["token_embeddings"][row][real[row]].float()
+                tokens = outputs[row][real[row]].float()
                 embedded[index] = tokens[torch.from_numpy(windows[index].kept).to(tokens.device)]
     return embedded
+
+
+class TokenEncoder(torch.nn.Module):
+    """The modules of a model that embed tokens, as one."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module], task: Task) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(modules)
+        accept = any("task" in getattr(part, "forward_kwargs", ()) for part in self.parts)
+        self.task = task if accept else None
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """(windows, tokens) -> (windows, tokens, dim)."""
+        features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+        for part in self.parts:
+            accepts_task = "task" in getattr(part, "forward_kwargs", ())
+            features = part(features, **({"task": self.task} if accepts_task else {}))
+        return cast(Tensor, features["token_embeddings"])
+
+    def extra_repr(self) -> str:
+        """Tell encoders for different tasks apart."""
+        return f"task={self.task}"
+
+
+def _encoder(model: MultiVectorEncoder, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return what embeds tokens, given their ids and which of them are real."""
+    encoder = TokenEncoder(list(model)[:-1], task)
+    if not by_openvino(precision_of(model)):
+        return encoder
+    from pseudoquery.openvino import openvino_encoder
+
+    return openvino_encoder(model, encoder)
 
 
 def _batches(

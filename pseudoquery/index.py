@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
     from pseudoquery.candidates import Structures
+    from pseudoquery.precision import Precision
 
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
@@ -80,7 +81,7 @@ class Index:
         representation: Representation | None = None,
         long: Literal["windows", "truncate"] = "windows",
         vector_type: Literal["float16", "float32", "int8"] = "float16",
-        precision: Literal["float32", "bfloat16"] = "float32",
+        precision: Precision = "float32",
         notes: Mapping[str, str] | None = None,
     ) -> Index:
         """Make a new, empty index; notes are for the store to remember."""
@@ -110,8 +111,8 @@ class Index:
     @cached_property
     def model(self) -> MultiVectorEncoder:
         """The encoder; it must be the one that the index was made with."""
-        from pseudoquery.encoding import in_precision
         from pseudoquery.model import fingerprint
+        from pseudoquery.precision import in_precision
 
         name = self._given if self._given is not None else self.settings.model
         if not name:
@@ -119,7 +120,8 @@ class Index:
                 f"{self.folder} was made with a model that was in memory; "
                 "give it to Index.open(folder, model=...)."
             )
-        loaded = _loaded(name, self.representation if isinstance(name, str) else None)
+        representation = self.representation if isinstance(name, str) else None
+        loaded = _loaded(name, representation, self.settings.precision)
         if fingerprint(loaded) != self.settings.fingerprint:
             given = repr(name) if isinstance(name, str) else "the one that was given"
             raise ModelError(
@@ -406,8 +408,8 @@ def made_with(
     precision: str,
 ) -> tuple[MultiVectorEncoder, Settings]:
     """Load the model of a new index, and say what the index is made with."""
-    from pseudoquery.encoding import in_precision
     from pseudoquery.model import fingerprint, representation_of
+    from pseudoquery.precision import in_precision
 
     if representation is not None and not isinstance(model, str):
         raise ModelError(
@@ -416,7 +418,7 @@ def made_with(
         )
     if isinstance(model, str) and Path(model).is_dir():
         model = str(Path(model).resolve())
-    loaded = in_precision(_loaded(model, representation), precision)
+    loaded = in_precision(_loaded(model, representation, precision), precision)
     settings = Settings(
         model=model if isinstance(model, str) else "",
         fingerprint=fingerprint(loaded),
@@ -460,13 +462,14 @@ def _size(path: Path) -> int:
 
 
 def _loaded(
-    model: str | MultiVectorEncoder, representation: Representation | None
+    model: str | MultiVectorEncoder, representation: Representation | None, precision: str
 ) -> MultiVectorEncoder:
     if not isinstance(model, str):
         return model
     from pseudoquery.model import load_model
+    from pseudoquery.precision import by_openvino
 
-    return load_model(model, representation)
+    return load_model(model, representation, "cpu" if by_openvino(precision) else None)
 
 
 def _dimension(model: MultiVectorEncoder) -> int:

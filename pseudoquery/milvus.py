@@ -30,6 +30,8 @@ from pseudoquery.store import Snapshot, Store
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
+    from pseudoquery.precision import Precision
+
 
 class MilvusIndex(Index):
     """Documents in a Milvus collection, searched by the questions they answer."""
@@ -50,7 +52,7 @@ class MilvusIndex(Index):
         representation: Representation | None = None,
         long: Literal["windows", "truncate"] = "windows",
         vector_type: Literal["float16", "float32", "int8"] = "float16",
-        precision: Literal["float32", "bfloat16"] = "float32",
+        precision: Precision = "float32",
         notes: Mapping[str, str] | None = None,
         first_step: FirstStep = "FLAT",
         token: str = "",

@@ -43,6 +43,15 @@ WORDS = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache of the tests' own, so that the user's is left alone."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def plain_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a transformers model and a tokenizer; no sentence-transformers file."""

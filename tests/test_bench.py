@@ -43,6 +43,7 @@ from pseudoquery.bench_kmeans import operations as bert_operations
 from pseudoquery.encoding import split
 from pseudoquery.kmeans import seed_positions
 from pseudoquery.model import load_model
+from pseudoquery.precision import available
 
 
 def check_report(report: dict[str, Any], benchmark: str) -> None:
@@ -127,6 +128,9 @@ def test_encode(run: Run, tiny_model_path: str) -> None:
         seconds(report, "pseudoquery index, float32")
         / seconds(report, "pseudoquery index, bfloat16")
     )
+    for precision in available():
+        assert seconds(report, f"pseudoquery index, {precision}") > 0
+        assert (f"throughput, {precision} / float32" in values) == ("float32" not in precision)
 
 
 def test_encode_of_an_index(run: Run, template: Path) -> None:

@@ -20,12 +20,12 @@ from pseudoquery.encoding import (
     Task,
     encode_queries,
     encode_texts,
-    in_precision,
     read_texts,
     split,
 )
 from pseudoquery.errors import ModelError
 from pseudoquery.model import load_model
+from pseudoquery.precision import in_precision
 from pseudoquery.representation import Representation, preset
 
 LIMIT = 64
