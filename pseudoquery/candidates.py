@@ -12,7 +12,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -66,7 +66,9 @@ class FirstStep:
     ) -> Found:
         """Find the `count` largest dot products, among allowed positions, for each query."""
         parameters = self._parameters(count, allowed)
-        dots, positions = self.index.search(queries, count, params=parameters)
+        # Faiss shares out the queries: for one, threads only wait for each other.
+        with faiss_threads(1) if len(queries) == 1 else nullcontext():
+            dots, positions = self.index.search(queries, count, params=parameters)
         dots[positions < 0] = -np.inf
         return Found(dots, positions)
 

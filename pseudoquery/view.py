@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from pseudoquery.segments import Segment
 
+ALONE, FEW = 1 << 15, 1 << 20
+"""Torch shares out more numbers than the first among threads. It waits for them longer than they
+save, if there are fewer than the second: those are converted in pieces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -94,7 +98,10 @@ def _read(segment: Segment, rows: NDArray[np.int64], into: NDArray[np.float32]) 
     import torch
 
     half = np.asarray(segment.vectors).take(rows, axis=0)
-    torch.from_numpy(into).copy_(torch.from_numpy(half))
+    piece = max(1, ALONE // max(into.shape[1], 1)) if into.size <= FEW else len(rows)
+    target, source = torch.from_numpy(into), torch.from_numpy(half)
+    for start in range(0, len(rows), piece):
+        target[start : start + piece].copy_(source[start : start + piece])
 
 
 def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -430,3 +430,24 @@ def test_searching_does_not_depend_on_threads(steps: dict[str, Step]) -> None:
         faiss.omp_set_num_threads(threads)
     for kind, step in steps.items():
         np.testing.assert_array_equal(step.search(QUERIES, 20, None).positions, alone[kind][1])
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_one_query_is_not_shared_out(queries: int) -> None:
+    before = faiss.omp_get_max_threads()
+    used = []
+
+    class Watched:
+        def search(self, *_: Any, **__: Any) -> NoReturn:
+            used.append(faiss.omp_get_max_threads())
+            raise RuntimeError
+
+    step = FirstStep("flat", 0, Watched())
+    faiss.omp_set_num_threads(2)
+    try:
+        with pytest.raises(RuntimeError):
+            step.search(VECTORS[:queries], 5, None)
+        assert used == [1 if queries == 1 else 2]
+        assert faiss.omp_get_max_threads() == 2, "as it was"
+    finally:
+        faiss.omp_set_num_threads(before)

@@ -8,15 +8,17 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 from test_view import stored, view_of
 
 from pseudoquery.candidates import STRUCTURES, FirstStep, build
 from pseudoquery.representation import Representation, Score
 from pseudoquery.scan import Scan
-from pseudoquery.scores import window
+from pseudoquery.scores import document_score, window
 from pseudoquery.search import (
     BLOCK_VECTORS,
     Depth,
@@ -24,6 +26,7 @@ from pseudoquery.search import (
     dots_of,
     exact_scores,
     rounding,
+    score_of,
     search,
     weights_of,
 )
@@ -574,6 +577,19 @@ def assert_bounded(kind: str, vectors: NDArray[Any], query: NDArray[Any]) -> Non
 
 
 PRODUCTS = ("matmul", "batched matmul", "faiss", "batched faiss")
+
+
+@given(
+    dots=arrays(
+        np.float64,
+        array_shapes(min_dims=3, max_dims=3, max_side=9),
+        elements=st.one_of(st.floats(-1e6, 1e6), st.just(-np.inf)),
+    ),
+    score=st.sampled_from(["softmax", "max"]),
+)
+def test_scores_are_those_of_torch(dots: NDArray[np.float64], score: Score) -> None:
+    expected = document_score(torch.from_numpy(dots), score).numpy()
+    np.testing.assert_allclose(score_of(dots, score), expected, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", PRODUCTS)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pseudoquery import view as view_module
 from pseudoquery.codes import quantise
 from pseudoquery.segments import Segment
 from pseudoquery.view import View, make_view, ranges
@@ -198,3 +199,14 @@ def test_reading_gives_copies(dtype: str) -> None:
     for read in (view.vectors(0, 2), view.vectors_of(np.array([0])), view.rows(np.array([3]))):
         read[:] = 9
     np.testing.assert_array_equal(view.vectors(0, 4), np.ones((4, 3)))
+
+
+@pytest.mark.parametrize("count", [1, 5, 16, 17, 40])
+def test_few_vectors_are_read_in_pieces_and_many_whole(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(view_module, "ALONE", 7)  # two vectors
+    monkeypatch.setattr(view_module, "FEW", 48)
+    vectors = np.random.default_rng(count).normal(size=(count, 3)).astype(np.float16)
+    view = view_of([vectors], dimension=3, borders=[], dtype="float16")
+    np.testing.assert_array_equal(view.vectors(0, count), vectors.astype(np.float32))
