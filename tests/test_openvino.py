@@ -237,11 +237,13 @@ def test_other_encoders_are_kept_apart(
     assert digest(another) != digest(another, "document")
 
 
-def test_several_threads_ask_at_once(exact: MultiVectorEncoder) -> None:
+def test_several_threads_ask_at_once(exact: MultiVectorEncoder, tiny_model_path: str) -> None:
+    fresh = load_model(tiny_model_path, preset("recommended", k=4), device="cpu")
+    fresh = in_precision(fresh, "openvino-float32")  # which all of them find not yet compiled
     texts = [" ".join(WORDS.split()[:length]) for length in range(2, 40)]
     alone = [encode_texts(exact, [text], "query")[0].vectors for text in texts]
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda text: encode_texts(exact, [text], "query")[0], texts * 4))
+        together = list(pool.map(lambda text: encode_texts(fresh, [text], "query")[0], texts * 4))
     for one, expected in zip(together, alone * 4, strict=True):
         np.testing.assert_array_equal(one.vectors, expected)
 
