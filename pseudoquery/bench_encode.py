@@ -50,6 +50,11 @@ class Given:
     data: Mapping[str, Any]
     """Where both are from."""
 
+    def compared(self) -> list[tuple[str, str]]:
+        """List who encodes the texts, and in what."""
+        ours = [(OURS, precision) for precision in available(self.model)]
+        return [(PLAIN, precision) for precision in COMPARED] + ours
+
     def lengths(self, long: Long) -> list[int]:
         """Count the tokens of each window that the encoder reads."""
         return [len(window.ids) for window in split(self.model, self.texts, "document", long)[0]]
@@ -82,7 +87,7 @@ def bench_encode(
         **given.data,
         "repeats": repeats,
     }
-    return Report("encode", data, _rows(given, read, taken), _checks(read, taken))
+    return Report("encode", data, _rows(given, read, taken), _checks(given, read, taken))
 
 
 def _synthetic(documents: int, words: int, k: int, model_name: str) -> Given:
@@ -107,13 +112,13 @@ def _take_turns(given: Given, repeats: int) -> dict[str, float]:
     with TemporaryDirectory() as temporary:
         for precision in COMPARED:
             jobs[f"{PLAIN}, {precision}"] = _plain(plain, texts, precision)
-        for precision in available():
+        for precision in available(model):
             jobs[f"{OURS}, {precision}"] = _indexing(model, texts, precision, Path(temporary))
             jobs[f"{QUESTION}, {precision}"] = _asking(model, texts, precision)
         jobs[FORWARD] = lambda: read_texts(model, texts, "document")
         jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
         taken = timed(jobs, repeats)
-    for precision in available():
+    for precision in available(model):
         taken[f"{QUESTION}, {precision}"] /= QUESTIONS
     return taken
 
@@ -123,13 +128,14 @@ def _rows(
 ) -> list[Measured]:
     """Set each time beside its floor."""
     model, rows = given.model, []
-    for (name, precision), seconds in _by_precision(taken).items():
+    for name, precision in given.compared():
+        seconds = taken[f"{name}, {precision}"]
         kind = precision.removeprefix("openvino-")
         least = floor(0, operations(model, read[name]), kind)
         note = f"{sum(read[name]) / seconds:,.0f} tokens/s"
         rows.append(Measured(f"{name}, {precision}", seconds, least, note))
     asked = len(split(model, [_question(given.texts)], "query", "windows")[0][0].ids)
-    for precision in available():
+    for precision in available(model):
         least = floor(0, operations(model, [asked]), precision.removeprefix("openvino-"))
         seconds = taken[f"{QUESTION}, {precision}"]
         rows.append(Measured(f"{QUESTION}, {precision}", seconds, least, f"{asked} tokens"))
@@ -142,11 +148,11 @@ def _rows(
     ]
 
 
-def _checks(read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[Check]:
+def _checks(given: Given, read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[Check]:
     """Compare tokens a second, as not all read the same texts whole."""
     speed = {
-        (name, precision): sum(read[name]) / seconds
-        for (name, precision), seconds in _by_precision(taken).items()
+        (name, precision): sum(read[name]) / taken[f"{name}, {precision}"]
+        for name, precision in given.compared()
     }
     beside = [
         Check(
@@ -164,7 +170,7 @@ def _checks(read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[C
             1.5,
             at_most=False,
         )
-        for precision in available()
+        for precision in available(given.model)
         if not precision.endswith("float32")
     ]
     return [
@@ -172,12 +178,6 @@ def _checks(read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[C
         Check("K-means / the encoder", taken[CLUSTERING] / taken[FORWARD], 0.03),
         *fast,
     ]
-
-
-def _by_precision(taken: Mapping[str, float]) -> dict[tuple[str, str], float]:
-    """Pick out what was timed in several precisions."""
-    compared = [(PLAIN, one) for one in COMPARED] + [(OURS, one) for one in available()]
-    return {(name, one): taken[f"{name}, {one}"] for name, one in compared}
 
 
 def synthetic_texts(model: MultiVectorEncoder, count: int, words: int) -> list[str]:

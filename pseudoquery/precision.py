@@ -33,10 +33,10 @@ def in_precision(model: MultiVectorEncoder, precision: str) -> MultiVectorEncode
     return other
 
 
-def available() -> tuple[str, ...]:
-    """List the precisions for which all is installed."""
-    there = find_spec("openvino") is not None
-    return tuple(one for one in PRECISIONS if there or not by_openvino(one))
+def available(model: MultiVectorEncoder) -> tuple[str, ...]:
+    """List the precisions in which this model can compute here."""
+    openvino = model.device.type == "cpu" and find_spec("openvino") is not None
+    return tuple(one for one in PRECISIONS if openvino or not by_openvino(one))
 
 
 def precision_of(model: MultiVectorEncoder) -> str:
@@ -50,7 +50,7 @@ def by_openvino(precision: str) -> bool:
 
 
 def _check_openvino(model: MultiVectorEncoder, precision: str) -> None:
-    if precision not in available():
+    if find_spec("openvino") is None:
         raise ModelError(
             f"the precision {precision!r} needs OpenVINO, which is not installed; "
             "run: pip install 'pseudoquery[openvino]'"

@@ -128,7 +128,7 @@ def test_encode(run: Run, tiny_model_path: str) -> None:
         seconds(report, "pseudoquery index, float32")
         / seconds(report, "pseudoquery index, bfloat16")
     )
-    for precision in available():
+    for precision in available(load_model(tiny_model_path, device="cpu")):
         assert seconds(report, f"pseudoquery index, {precision}") > 0
         assert (f"throughput, {precision} / float32" in values) == ("float32" not in precision)
 

@@ -34,7 +34,7 @@ from pseudoquery.encoding import TokenEncoder, encode_texts
 from pseudoquery.errors import ModelError
 from pseudoquery.index import Index
 from pseudoquery.model import load_model
-from pseudoquery.precision import in_precision
+from pseudoquery.precision import available, in_precision
 from pseudoquery.representation import preset
 
 pytest.importorskip("openvino")
@@ -289,10 +289,12 @@ def test_where_it_is_not_installed(
     with pytest.raises(ModelError, match=r"needs OpenVINO, .* pip install 'pseudoquery\[openvino"):
         Index.create(tmp_path / "index", model=tiny_model, precision="openvino-int8")
     assert not (tmp_path / "index").exists()
+    assert available(tiny_model) == ("float32", "bfloat16")
 
 
 def test_it_is_for_the_cpu(tiny_model_path: str) -> None:
     elsewhere = load_model(tiny_model_path, device="cpu").to("meta")
+    assert available(elsewhere) == ("float32", "bfloat16")
     with pytest.raises(ModelError, match="is for CPUs, and this model is on meta"):
         in_precision(elsewhere, "openvino-float32")
 
