@@ -128,7 +128,7 @@ def test_the_default_model_is_another(
 ) -> None:
     asked = []
 
-    def load(name: object, representation: object, device: object) -> Any:
+    def load(name: object, representation: object, precision: object) -> Any:
         from pseudoquery.model import load_model
 
         if isinstance(name, str):

@@ -186,7 +186,7 @@ def test_the_default_model(
 ) -> None:
     asked = []
 
-    def load(name: object, representation: object) -> Any:
+    def load(name: object, representation: object, precision: object) -> Any:
         asked.append(name)
         return load_model(tiny_model_path)
 
