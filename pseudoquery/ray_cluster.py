@@ -148,7 +148,11 @@ def _rows(
         max_task_retries=-1,
         **resources,
     )
-    yield from answers.iter_rows()
+    # Not by iter_rows, whose threads read ahead and go on when they are left: a process that then
+    # leaves the cluster, with one of them inside of Ray, crashes.
+    for bundle in answers.iter_internal_ref_bundles():
+        for block in bundle.block_refs:
+            yield from _ray().get(block).to_pylist()
 
 
 def _pool(there: dict[str, float]) -> Pool:

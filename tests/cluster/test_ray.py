@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +25,7 @@ from command import Run, write
 from numpy.typing import NDArray
 
 from pseudoquery.build import build
-from pseudoquery.errors import ClusterError, IndexFolderError
+from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
 from pseudoquery.index import Index
 from pseudoquery.milvus import MilvusIndex
 from pseudoquery.milvus_collection import Collection
@@ -372,3 +373,23 @@ def test_a_worker_that_always_dies_ends_the_run(nodes: Nodes) -> None:
 
     with connected(nodes.address), pytest.raises(ClusterError, match="has given up, after up to 4"):
         list(spread([({}, b"poison")], begin))
+
+
+def test_what_is_left_early_leaves_no_thread_behind(nodes: Nodes) -> None:
+    def begin() -> Work:
+        return lambda message: message
+
+    def read(_: Message) -> Iterator[Message]:
+        for number in range(30):
+            yield {"number": number}, bytes(200_000)
+        raise CorpusError("line 31 is bad")
+
+    files: list[Message] = [({"file": file}, b"") for file in range(3)]
+    with connected(nodes.address):
+        before = set(threading.enumerate())
+        with pytest.raises(CorpusError, match="line 31 is bad"):
+            list(spread(files, begin, read))
+        assert set(threading.enumerate()) <= before, "who leaves the cluster now may crash"
+        for _ in spread(files, begin, read):
+            break
+        assert set(threading.enumerate()) <= before
