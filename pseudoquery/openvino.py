@@ -42,6 +42,8 @@ ENGINE: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
+CHECKSUM = "encoder.sha256"
+
 Encode = Callable[[Tensor, Tensor], Tensor]
 _mutex = Lock()  # torch exports for one thread at a time
 _compiled: WeakKeyDictionary[MultiVectorEncoder, dict[str | None, Encode]] = WeakKeyDictionary()
@@ -94,15 +96,19 @@ def _network(openvino: Any, encoder: TokenEncoder) -> Any:
     """Read the exported network from the cache, or export it and keep it there."""
     folder = _cache() / _digest(encoder)
     try:
-        return openvino.Core().read_model(folder / "encoder.xml")
-    except RuntimeError:  # there is none, or it is damaged
-        shutil.rmtree(folder, ignore_errors=True)
+        # OpenVINO believes what it reads, and damaged weights would spoil the vectors unseen.
+        if _checksum(folder) == (folder / CHECKSUM).read_text():
+            return openvino.Core().read_model(folder / "encoder.xml")
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        pass  # there is none, or it can't be read
+    shutil.rmtree(folder, ignore_errors=True)
     network = _export(openvino, encoder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as made:
             whole = Path(made) / "whole"
             openvino.save_model(network, whole / "encoder.xml", compress_to_fp16=False)
+            (whole / CHECKSUM).write_text(_checksum(whole))
             whole.rename(folder)
     except (OSError, RuntimeError):
         # The disk may be full or not ours to write, or another process was faster.
@@ -149,6 +155,15 @@ def _round_weights(openvino: Any, network: Any) -> None:
 def _cache() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "pseudoquery" / "openvino"
+
+
+def _checksum(folder: Path) -> str:
+    """Hash the files of an exported network."""
+    digest = hashlib.sha256()
+    for name in ("encoder.xml", "encoder.bin"):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _digest(encoder: TokenEncoder) -> str:

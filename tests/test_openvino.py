@@ -204,7 +204,13 @@ def test_what_was_exported_is_kept(
 
     monkeypatch.setattr(openvino, "_export", export)
     weights = kept.with_suffix(".bin").read_bytes()
-    for name, damaged in (("encoder.xml", b"<net"), ("encoder.bin", weights[: len(weights) // 2])):
+    flipped = weights[:5000] + bytes([weights[5000] ^ 64]) + weights[5001:]
+    for name, damaged in (
+        ("encoder.xml", b"<net"),
+        ("encoder.bin", weights[: len(weights) // 2]),
+        ("encoder.bin", flipped),
+        ("encoder.sha256", b"\xff"),
+    ):
         (kept.parent / name).write_bytes(damaged)
         np.testing.assert_array_equal(encode("openvino-float32"), expected, err_msg=name)
         assert kept.with_suffix(".bin").read_bytes() == weights, "it is made anew"
