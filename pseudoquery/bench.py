@@ -52,6 +52,8 @@ class Check:
     value: float
     target: float
     at_most: bool = True
+    unit: str = ""
+    """Without one, it is a ratio."""
 
     @property
     def met(self) -> bool:
@@ -216,7 +218,8 @@ def show(report: Report) -> None:
     for check in report.checks:
         sign = "≤" if check.at_most else "≥"
         verdict = Text("✓ " if check.met else "✗ ", style="green" if check.met else "red")
-        verdict.append(f"{check.what}: {check.value:.3g}", style="bold")
+        unit = f" {check.unit}" if check.unit else ""
+        verdict.append(f"{check.what}: {check.value:.3g}{unit}", style="bold")
         verdict.append(f"  (to reach: {sign} {check.target:g})", style="dim")
         console.print(verdict)
 

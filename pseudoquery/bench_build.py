@@ -88,9 +88,10 @@ def bench_build(
         between = f"from {min(sizes):,} to {max(sizes):,} documents"
         checks = [
             Check(
-                f"growth of memory {between}, {name}, in MB",
+                f"growth of memory {between}, {name}",
                 (getattr(many[step], kind) - getattr(few[step], kind)) / 1e6,
                 ALLOWED_GROWTH / 1e6,
+                unit="MB",
             )
             for step, name, kind in (
                 (0, "building, all that is resident", "resident"),

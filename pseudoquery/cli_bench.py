@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from pseudoquery.bench_against import compare, read_report, show_changes
 from pseudoquery.cli_options import as_json, model_option, path_type, refuse_without_effect
 from pseudoquery.errors import QueryError
 
 if TYPE_CHECKING:
     from pseudoquery.bench import Report
 
+Earlier: TypeAlias = Mapping[str, Any] | None
 _number = click.IntRange(min=1)
 index_option = click.option(
     "--index", "folder", type=path_type, help="Measure on this index, not on synthetic data."
@@ -26,6 +30,13 @@ device_option = click.option(
     default="cpu",
     show_default=True,
     help="Where to compute; cuda is a GPU.",
+)
+against_option = click.option(
+    "--against",
+    type=path_type,
+    callback=lambda _, __, path: read_report(path) if path else None,
+    help="A report that --json wrote before: show which ratios have become worse, and exit with 1 "
+    "if one has by more than runs differ.",
 )
 
 
@@ -50,13 +61,14 @@ def bench() -> None:
 @_option("--iterations", 10, "Iterations at most: labels for all tokens, then new means.")
 @device_option
 @_option("--repeats", 7, "How often each is timed.")
+@against_option
 @as_json
-def kmeans(device: str, as_json: bool, **settings: Any) -> None:
+def kmeans(device: str, against: Earlier, as_json: bool, **settings: Any) -> None:
     """Cluster token embeddings; on a GPU, beside the forward of encoders."""
     from pseudoquery.bench_kmeans import bench_kmeans
 
     _check(device)
-    _print(bench_kmeans(device=device, **settings), as_json)
+    _print(bench_kmeans(device=device, **settings), as_json, against)
 
 
 @bench.command()
@@ -66,12 +78,13 @@ def kmeans(device: str, as_json: bool, **settings: Any) -> None:
 @model_option
 @index_option
 @_option("--repeats", 3, "How often each is timed.")
+@against_option
 @as_json
-def encode(model: str, as_json: bool, **settings: Any) -> None:
+def encode(model: str, against: Earlier, as_json: bool, **settings: Any) -> None:
     """Index texts, beside encoding them to one vector with sentence-transformers."""
     from pseudoquery.bench_encode import bench_encode
 
-    _print(bench_encode(model_name=model, **settings), as_json)
+    _print(bench_encode(model_name=model, **settings), as_json, against)
 
 
 @bench.command()
@@ -99,8 +112,9 @@ def encode(model: str, as_json: bool, **settings: Any) -> None:
 @index_option
 @device_option
 @_option("--repeats", 21, "How often each is timed.")
+@against_option
 @as_json
-def search(device: str, vector_type: str, as_json: bool, **settings: Any) -> None:
+def search(device: str, vector_type: str, against: Earlier, as_json: bool, **settings: Any) -> None:
     """Search, proven exact and in two steps, beside Faiss on the same vectors; or on a GPU all
     documents, beside reading their vectors and one product with them.
     """
@@ -109,13 +123,13 @@ def search(device: str, vector_type: str, as_json: bool, **settings: Any) -> Non
         from pseudoquery.bench_search import bench_search
 
         refuse_without_effect(["vector_type"], "without --device cuda")
-        _print(bench_search(**settings), as_json)
+        _print(bench_search(**settings), as_json, against)
         return
     from pseudoquery.bench_gpu_search import bench_gpu_search
 
     refuse_without_effect(["structures", "folder"], "with --device cuda")
     del settings["structures"], settings["folder"]
-    _print(bench_gpu_search(vector_type=vector_type, **settings), as_json)
+    _print(bench_gpu_search(vector_type=vector_type, **settings), as_json, against)
 
 
 @bench.command()
@@ -132,12 +146,13 @@ def search(device: str, vector_type: str, as_json: bool, **settings: Any) -> Non
 @_option("--dimension", 384, "Numbers in a vector.")
 @_option("--batch", 64, "Documents in a commit.")
 @click.option("--where", type=path_type, help="The folder to build in; by default a temporary one.")
+@against_option
 @as_json
-def build(as_json: bool, **settings: Any) -> None:
+def build(against: Earlier, as_json: bool, **settings: Any) -> None:
     """Build indexes from synthetic vectors, open them and search: memory and time."""
     from pseudoquery.bench_build import bench_build
 
-    _print(bench_build(**settings), as_json)
+    _print(bench_build(**settings), as_json, against)
 
 
 def _check(device: str) -> None:
@@ -149,10 +164,16 @@ def _check(device: str) -> None:
         )
 
 
-def _print(report: Report, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(report.as_json()))
-        return
+def _print(report: Report, as_json: bool, against: Earlier) -> None:
     from pseudoquery.bench import show
 
-    show(report)
+    if not as_json:
+        show(report)  # before it is compared, which may be refused
+    changes = compare(report, against) if against else []
+    if as_json:
+        beside = {"against": [asdict(change) for change in changes]} if against else {}
+        click.echo(json.dumps(report.as_json() | beside))
+    elif against:
+        show_changes(changes)
+    if any(change.worse for change in changes):
+        sys.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from pathlib import Path
@@ -26,6 +27,7 @@ from pseudoquery.bench import (
     synthetic_vectors,
     timed,
 )
+from pseudoquery.bench_against import compare
 from pseudoquery.bench_build import watched, write_speed
 from pseudoquery.bench_encode import operations, synthetic_texts
 from pseudoquery.bench_kmeans import (
@@ -44,6 +46,8 @@ from pseudoquery.encoding import split
 from pseudoquery.kmeans import seed_positions
 from pseudoquery.model import load_model
 from pseudoquery.precision import available
+
+OPTIONS = ("--documents", 3, "--tokens", 20, "--dimension", 8, "--k", 2, "--repeats", 2)
 
 
 def check_report(report: dict[str, Any], benchmark: str) -> None:
@@ -69,13 +73,12 @@ def seconds(report: dict[str, Any], beginning: str) -> float:
 
 
 def test_kmeans(run: Run) -> None:
-    options = ("--documents", 3, "--tokens", 20, "--dimension", 8, "--k", 2, "--repeats", 2)
-    report = run("bench", "kmeans", *options, "--json").json
+    report = run("bench", "kmeans", *OPTIONS, "--json").json
     check_report(report, "kmeans")
     assert report["data"]["tokens"] == 20
     assert report["data"]["locality"] == LOCALITY == 2
     assert {HARD, PLACED} <= {row["what"] for row in report["rows"]}
-    shown = run("bench", "kmeans", *options).out
+    shown = run("bench", "kmeans", *OPTIONS).out
     assert "K-means, one iteration" in shown
     assert "ratio" in shown
 
@@ -92,6 +95,78 @@ def test_kmeans_beside_encoders(run: Run) -> None:
         for title, job in (("K-means", HARD), ("K-means by place", PLACED)):
             share = seconds(report, f"{job}{REPLAYED}") / forward
             assert shares[f"{title} / {name}'s forward"] == pytest.approx(share)
+
+
+def earlier(run: Run, path: Path, times: float) -> dict[str, Any]:
+    """Write a report whose ratios were so many times larger."""
+    report: dict[str, Any] = run("bench", "kmeans", *OPTIONS, "--json").json
+    for row in report["rows"]:
+        row["ratio"] *= times
+    path.write_text(json.dumps(report))
+    return report
+
+
+def test_against_an_earlier_report(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "before.json"
+    before = earlier(run, path, 1e6)
+    found = run("bench", "kmeans", *OPTIONS, "--against", path, "--json")
+    assert found.code == 0
+    changes = {change["what"]: change for change in found.json["against"]}
+    assert set(changes) == {f"{row['what']} / its floor" for row in before["rows"]}
+    for row in found.json["rows"]:
+        change = changes[f"{row['what']} / its floor"]
+        assert change["now"] == row["ratio"]
+        assert change["factor"] == pytest.approx(change["now"] / change["before"])
+    shown = run("bench", "kmeans", *OPTIONS, "--against", path)
+    assert shown.code == 0
+    assert f"None of {len(changes)} ratios is worse" in shown.out
+    earlier(run, path, 1e-6)
+    shown = run("bench", "kmeans", *OPTIONS, "--against", path)
+    assert shown.code == 1
+    assert f"{len(changes)} of {len(changes)} ratios are worse" in shown.out
+
+
+def test_only_ratios_are_compared_each_in_its_direction() -> None:
+    def report(speed: float, share: float, growth: float) -> Report:
+        checks = [
+            Check("speed / another's", speed, 1, at_most=False),
+            Check("share / the whole", share, 1),
+            Check("growth", growth, 1, unit="MB"),
+        ]
+        data = {"documents": 3, "disk_gb_per_s": growth}
+        return Report("build", data, [Measured("a", growth, growth)], checks, {})
+
+    changes = compare(report(1.0, 0.2, 7.0), report(4.0, 0.1, 90.0).as_json())
+    assert [(change.what, change.factor) for change in changes] == [
+        ("speed / another's", 4),
+        ("share / the whole", 2),
+        ("a / its floor", 1),
+    ]
+    assert [change.worse for change in changes] == [True, True, False]
+    assert not any(
+        change.worse for change in compare(report(1, 1, 7), report(1.4, 0.7, 1).as_json())
+    )
+
+
+def test_what_can_not_be_compared(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "before.json"
+    for content in (
+        "{",
+        "[]",
+        "{}",
+        '{"benchmark": "kmeans", "data": {}, "rows": 1, "checks": []}',
+    ):
+        path.write_text(content)
+        refused = run("bench", "kmeans", *OPTIONS, "--against", path)
+        assert (refused.code, refused.out) == (2, ""), "before anything is measured"
+        assert f"{path} is no report; write one with" in refused.err
+    refused = run("bench", "kmeans", *OPTIONS, "--against", tmp_path / "nothing")
+    assert "can't be read: No such file or directory." in refused.err
+    earlier(run, path, 1)
+    other = run("bench", "kmeans", *OPTIONS, "--tokens", 21, "--against", path)
+    assert other.code == 2
+    assert "compare runs of one command with the same options" in other.err
+    assert "K-means, one iteration" in other.out, "what was measured is shown all the same"
 
 
 def test_search(run: Run) -> None:
