@@ -32,6 +32,8 @@ OVERLAP = 1 / 8
 """The part of a window that it shares with the next."""
 BATCH_TOKENS = {"cpu": 2048, "gpu": 65_536}
 """Padded tokens in one pass: few enough for a CPU's cache, many enough to keep a GPU busy."""
+FEW_TOKENS = 64
+"""So few, a question's say, are pooled sooner than a thread begins."""
 FOLD_ABOVE = 32_768
 """A text of more tokens is folded: blocks of it are clustered to a few weighted means first, so
 that a book takes no more memory than a chapter."""
@@ -360,7 +362,8 @@ def _pool(
     def pool(batch: list[int]) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         return _pool_batch(pooling, [tokens[text] for text in batch], task, digits)
 
-    pooled = in_threads(pool, batches) if device.type == "cpu" else map(pool, batches)
+    alone = device.type != "cpu" or sum(lengths.values()) <= FEW_TOKENS
+    pooled = map(pool, batches) if alone else in_threads(pool, batches)
     return {
         text: own
         for batch, done in zip(batches, pooled, strict=True)

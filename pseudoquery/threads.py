@@ -24,7 +24,7 @@ def in_threads(work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done
     """Do the work for each part, on a CPU, in as many threads as torch has."""
     threads = torch.get_num_threads()
     workers = min(threads, len(parts), MOST)
-    if workers < 2:
+    if threads < 2 or not workers:
         return [work(part) for part in parts]
     all_begun = Barrier(workers + 1)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -152,6 +153,27 @@ def test_threads_change_nothing(
     for one_thread, several in zip(alone, shared, strict=True):
         np.testing.assert_allclose(several.vectors, one_thread.vectors, atol=1e-5)
         assert several.owners.tolist() == one_thread.owners.tolist()
+
+
+def test_one_text_is_pooled_by_one_thread_and_a_question_by_this_one(
+    tiny_model: MultiVectorEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = encoding._pool_batch
+    seen = []
+
+    def pool_and_look(*given: Any) -> Any:
+        seen.append((torch.get_num_threads(), threading.current_thread() is here))
+        return pool(*given)
+
+    monkeypatch.setattr(encoding, "_pool_batch", pool_and_look)
+    here, before = threading.current_thread(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        encode_texts(tiny_model, ["the king of the river " * 20], "document")
+        encode_texts(tiny_model, ["who is the king?"], "query")
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(1, False), (2, True)]
 
 
 def test_no_texts(tiny_model: MultiVectorEncoder) -> None:

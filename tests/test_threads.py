@@ -64,5 +64,6 @@ def test_what_fails_fails_here_and_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_one_part_is_left_to_the_caller() -> None:
-    assert in_threads(lambda _: threading.current_thread(), [0]) == [threading.current_thread()]
+def test_one_part_is_computed_alone_too() -> None:
+    assert in_threads(lambda _: torch.get_num_threads(), [0]) == [1]
+    assert torch.get_num_threads() == asked_in_a_new_thread() == 2
