@@ -36,6 +36,8 @@ FLAT8_BELOW = 2_000_000
 BLOCK = 16_384
 """Vectors read at once while building."""
 TRAINING = 65_536
+IN_SIGHT = 32
+"""Vectors that a search through HNSW keeps in sight at least: with fewer it loses its way."""
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class FirstStep:
         # object holds both.
         chosen = {} if allowed is None else {"sel": faiss.IDSelectorBitmap(_bitmap(allowed))}
         if self.kind.startswith("hnsw"):
-            return faiss.SearchParametersHNSW(efSearch=max(count, 128), **chosen)
+            return faiss.SearchParametersHNSW(efSearch=max(count, IN_SIGHT), **chosen)
         if self.kind.startswith("ivf"):
             probes = max(8, self.index.nlist // 8)
             return faiss.SearchParametersIVF(nprobe=probes, **chosen)

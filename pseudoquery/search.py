@@ -110,9 +110,9 @@ def exact_scores(
     """
     widths = 2 ** np.ceil(np.log2(np.maximum(_counts(view, documents), 1))).astype(np.int64)
     scores = np.empty(len(documents))
-    for width in np.unique(widths):
+    for width in set(widths.tolist()):
         mine = widths == width
-        dots = dots_of(view, query, documents[mine], settings, int(width))
+        dots = dots_of(view, query, documents[mine], settings, width)
         scores[mine] = score_of(np.ascontiguousarray(dots), settings.score)
     return scores
 
@@ -416,6 +416,8 @@ def _blocks(view: View, documents: NDArray[np.int64]) -> list[NDArray[np.int64]]
     if not len(documents):
         return []
     block = np.cumsum(_counts(view, documents)) // BLOCK_VECTORS
+    if not block[-1]:
+        return [documents]
     return np.split(documents, np.flatnonzero(np.diff(block)) + 1)
 
 

@@ -54,6 +54,11 @@ class View:
         return int(np.diff(self.offsets).max(initial=0))
 
     @cached_property
+    def _bounds(self) -> NDArray[np.int64]:
+        """Where the vectors of each segment begin, and where the last ones end."""
+        return np.cumsum([0] + [len(segment.vectors) for segment in self.segments])
+
+    @cached_property
     def alive(self) -> Chosen:
         """What a search may find when nothing is filtered; kept, as most searches need it."""
         return self.chosen(self.live)
@@ -77,7 +82,7 @@ class View:
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read single vectors by their place among all, (rows, dim)."""
-        bounds = np.cumsum([0] + [len(segment.vectors) for segment in self.segments])
+        bounds = self._bounds
         owner = np.searchsorted(bounds, rows, side="right") - 1
         dimension = self.segments[0].vectors.shape[1] if self.segments else 0
         result = np.empty((len(rows), dimension), dtype=np.float32)

@@ -249,6 +249,14 @@ def refuse(*_: Any) -> NoReturn:
     raise AssertionError("it was built again")
 
 
+@pytest.mark.parametrize(("count", "effort"), [(1, 32), (32, 32), (500, 500)])
+@pytest.mark.parametrize("kind", ["hnsw", "hnsw8"])
+def test_hnsw_looks_as_far_as_it_is_asked_for(kind: str, count: int, effort: int) -> None:
+    step = build(kind, view_of([np.eye(8, dtype=np.float32)], dimension=8))
+    assert isinstance(step, FirstStep)
+    assert step._parameters(count, None).efSearch == effort
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_structure_is_built_once(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
