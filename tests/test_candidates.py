@@ -249,7 +249,7 @@ def refuse(*_: Any) -> NoReturn:
     raise AssertionError("it was built again")
 
 
-@pytest.mark.parametrize(("count", "effort"), [(1, 32), (32, 32), (500, 500)])
+@pytest.mark.parametrize(("count", "effort"), [(1, 128), (128, 128), (500, 500)])
 @pytest.mark.parametrize("kind", ["hnsw", "hnsw8"])
 def test_hnsw_looks_as_far_as_it_is_asked_for(kind: str, count: int, effort: int) -> None:
     step = build(kind, view_of([np.eye(8, dtype=np.float32)], dimension=8))
