@@ -79,9 +79,18 @@ class Nodes:
 
     def complete(self) -> None:
         for cpus in (1, 2)[len(self._workers) :]:
-            node = self._cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY, wait=False)
-            self._workers.append(node)
+            self._workers.append(self._start(cpus))
         self._cluster.wait_for_nodes()
+
+    def _start(self, cpus: int) -> Any:
+        """Start a node; where Ray gives up waiting for it, which was seen once, start another."""
+        how = {"num_cpus": cpus, "object_store_memory": MEMORY, "wait": False}
+        try:
+            return self._cluster.add_node(**how)
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            return self._cluster.add_node(**how)
 
     def kill_one(self) -> None:
         self._cluster.remove_node(self._workers.pop(), allow_graceful=False)
