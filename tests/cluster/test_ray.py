@@ -12,11 +12,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -37,9 +38,20 @@ from pseudoquery.shard import SHARD_DOCUMENTS, documents_in, first_place
 from pseudoquery.store import Store
 
 pytestmark = pytest.mark.cluster
+Started = TypeVar("Started")
 DOCUMENTS = 2000
 MEMORY = 100 << 20
 """Bytes for the objects of each node."""
+
+
+def started_at_last(start: Callable[[], Started]) -> Started:
+    """Start nodes. Now and then one says nothing, and Ray gives up after 30 s: then once more."""
+    try:
+        return start()
+    except Exception as error:
+        if "timed out during startup" not in str(error):
+            raise
+        return start()
 
 
 class Nodes:
@@ -79,18 +91,9 @@ class Nodes:
 
     def complete(self) -> None:
         for cpus in (1, 2)[len(self._workers) :]:
-            self._workers.append(self._start(cpus))
+            how = {"num_cpus": cpus, "object_store_memory": MEMORY, "wait": False}
+            self._workers.append(started_at_last(partial(self._cluster.add_node, **how)))
         self._cluster.wait_for_nodes()
-
-    def _start(self, cpus: int) -> Any:
-        """Start a node; where Ray gives up waiting for it, which was seen once, start another."""
-        how = {"num_cpus": cpus, "object_store_memory": MEMORY, "wait": False}
-        try:
-            return self._cluster.add_node(**how)
-        except Exception as error:
-            if "timed out during startup" not in str(error):
-                raise
-            return self._cluster.add_node(**how)
 
     def kill_one(self) -> None:
         self._cluster.remove_node(self._workers.pop(), allow_graceful=False)
@@ -101,7 +104,7 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Nodes]:
-    nodes = Nodes()
+    nodes = started_at_last(Nodes)
     yield nodes
     nodes.stop()
 
