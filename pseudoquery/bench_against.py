@@ -43,7 +43,8 @@ def read_report(path: Path) -> dict[str, Any]:
     """Read what `bench --json` wrote."""
     try:
         report: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if {"benchmark", "data", "rows", "checks"} <= report.keys() and list(_ratios(report)):
+        values = [value for _, (value, _) in _ratios(report)]
+        if values and min(values) > 0 and {"benchmark", "data"} <= report.keys():
             return report
     except OSError as error:
         raise QueryError(f"{path} can't be read: {error.strerror}.") from error
@@ -110,5 +111,5 @@ def _ratios(report: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, bool]
     for row in report["rows"]:
         yield f"{row['what']} / its floor", (float(row["ratio"]), True)
     for check in report["checks"]:
-        if not check["unit"]:
+        if not check.get("unit"):
             yield check["what"], (float(check["value"]), bool(check["at_most"]))

@@ -150,12 +150,11 @@ def test_only_ratios_are_compared_each_in_its_direction() -> None:
 
 def test_what_can_not_be_compared(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "before.json"
-    for content in (
-        "{",
-        "[]",
-        "{}",
-        '{"benchmark": "kmeans", "data": {}, "rows": 1, "checks": []}',
-    ):
+    contents = ["{", "[]", "{}"]
+    for rows in (1, [], [{"what": "a", "ratio": 0}], [{"what": "a", "ratio": "fast"}]):
+        report = {"benchmark": "kmeans", "data": {}, "rows": rows, "checks": []}
+        contents.append(json.dumps(report))
+    for content in contents:
         path.write_text(content)
         refused = run("bench", "kmeans", *OPTIONS, "--against", path)
         assert (refused.code, refused.out) == (2, ""), "before anything is measured"
