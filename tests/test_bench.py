@@ -151,7 +151,8 @@ def test_only_ratios_are_compared_each_in_its_direction() -> None:
 def test_what_can_not_be_compared(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "before.json"
     contents = ["{", "[]", "{}"]
-    for rows in (1, [], [{"what": "a", "ratio": 0}], [{"what": "a", "ratio": "fast"}]):
+    none: list[Any] = [1, [], [{"what": "a", "ratio": 0}], [{"what": "a", "ratio": "fast"}]]
+    for rows in none:
         report = {"benchmark": "kmeans", "data": {}, "rows": rows, "checks": []}
         contents.append(json.dumps(report))
     for content in contents:
