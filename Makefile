@@ -14,7 +14,7 @@ test: .venv/test.stamp chromium
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
-	TRITON_INTERPRET=1 $(BIN)/pytest -n 2 tests/test_gpu_*.py
+	TRITON_INTERPRET=1 $(BIN)/pytest -n 2 tests/method/test_kmeans_gpu.py tests/search/test_gpu_*.py
 
 # On engines for several machines, which the tests start on loopback: three Ray nodes; all tests on a
 # milvus-lite, the contract and the kills also on the real Milvus server. A file starts its engine once.

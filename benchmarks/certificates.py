@@ -12,7 +12,7 @@ import argparse
 import json
 
 from pseudoquery import Index, SearchSettings
-from pseudoquery.datasets import load_dataset
+from pseudoquery.corpus.datasets import load_dataset
 
 
 def main() -> None:

@@ -30,16 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pymilvus import MilvusClient
 
-from pseudoquery.bench import machine, synthetic_vectors
-from pseudoquery.bench_search import fill, synthetic_queries
-from pseudoquery.candidates import Structures
+from pseudoquery.bench.report import machine, synthetic_vectors
+from pseudoquery.bench.search import fill, synthetic_queries
 from pseudoquery.index import Index
-from pseudoquery.milvus import MilvusIndex
-from pseudoquery.milvus_collection import Collection
-from pseudoquery.milvus_search import Search
-from pseudoquery.representation import Representation
-from pseudoquery.search import Depth, search
-from pseudoquery.store import Snapshot, Store
+from pseudoquery.method.representation import Representation
+from pseudoquery.milvus.collection import Collection
+from pseudoquery.milvus.index import MilvusIndex
+from pseudoquery.milvus.search import Search
+from pseudoquery.search.structures import Structures
+from pseudoquery.search.two_step import Depth, search
+from pseudoquery.storage.store import Snapshot, Store
 from tests.cluster.milvus_server import MilvusLite, MilvusStandalone, why_not
 
 TOP, RECALL, WARM = 10, 200, 3

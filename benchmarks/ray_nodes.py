@@ -27,10 +27,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from pseudoquery.build import build
-from pseudoquery.datasets import load_dataset
-from pseudoquery.ray_index import build_on
-from pseudoquery.store import Store
+from pseudoquery.building.build import build
+from pseudoquery.cluster.build import build_on
+from pseudoquery.corpus.datasets import load_dataset
+from pseudoquery.storage.store import Store
 
 MEMORY = 200 << 20
 """Bytes for the objects of each node."""

@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.bench import synthetic_vectors
-from pseudoquery.bench_search import fill, synthetic_queries
-from pseudoquery.candidates import Structures
-from pseudoquery.representation import Representation
-from pseudoquery.search import search
+from pseudoquery.bench.report import synthetic_vectors
+from pseudoquery.bench.search import fill, synthetic_queries
+from pseudoquery.method.representation import Representation
+from pseudoquery.search.structures import Structures
+from pseudoquery.search.two_step import search
 
 QUERIES = 100
 WARM = 5

@@ -19,12 +19,12 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
-from pseudoquery import encoding
-from pseudoquery.corpus import read_documents, read_qrels, read_queries
-from pseudoquery.model import load_model
-from pseudoquery.pooling import Pooling, Tokens
-from pseudoquery.representation import Representation, preset
-from pseudoquery.scores import document_score
+from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries
+from pseudoquery.encoding import encode as encoding
+from pseudoquery.encoding.model import load_model
+from pseudoquery.encoding.pooling import Pooling, Tokens
+from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.scores import document_score
 
 Batch = tuple[list[int], Tokens]
 

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pseudoquery.errors import PseudoqueryError
+from pseudoquery.method.representation import PRESETS, Representation, preset
 from pseudoquery.records import Answer, Document, Explanation, Hit, Qrel, Query
-from pseudoquery.representation import PRESETS, Representation, preset
 from pseudoquery.version import VERSION
 
 if TYPE_CHECKING:
     from pseudoquery.client import Client
+    from pseudoquery.encoding.model import load_model
     from pseudoquery.index import Index
-    from pseudoquery.model import load_model
-    from pseudoquery.ranking import SearchSettings
+    from pseudoquery.search.rank import SearchSettings
 
 __version__ = VERSION
 
@@ -39,8 +39,8 @@ __all__ = [
 _LAZY = {
     "Client": "pseudoquery.client",
     "Index": "pseudoquery.index",
-    "SearchSettings": "pseudoquery.ranking",
-    "load_model": "pseudoquery.model",
+    "SearchSettings": "pseudoquery.search.rank",
+    "load_model": "pseudoquery.encoding.model",
 }
 
 

@@ -18,13 +18,13 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from pseudoquery.corpus import check_document
+from pseudoquery.corpus.documents import check_document
 from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError, ServiceError
 from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery, Span
 
 if TYPE_CHECKING:
-    from pseudoquery.filters import Where
     from pseudoquery.index import Added
+    from pseudoquery.storage.filters import Where
 
 BULK_BYTES = 2 << 20
 """Documents are sent in requests of about this size, so that an error is heard soon."""

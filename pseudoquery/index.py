@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.corpus import OnBad, check_document
+from pseudoquery.corpus.documents import OnBad, check_document
 from pseudoquery.errors import CorpusError, ModelError, QueryError
-from pseudoquery.filters import Where
-from pseudoquery.ranking import (
+from pseudoquery.method.representation import Representation
+from pseudoquery.records import Answer, Document, Explanation, Hit
+from pseudoquery.search.rank import (
     Asked,
     Mode,
     Ranked,
@@ -32,17 +33,16 @@ from pseudoquery.ranking import (
     check_query,
     check_search,
 )
-from pseudoquery.records import Answer, Document, Explanation, Hit
-from pseudoquery.representation import Representation
-from pseudoquery.segments import VECTOR_TYPES
-from pseudoquery.store import Settings, Snapshot, Store
-from pseudoquery.writer import Writer, document_checksum
+from pseudoquery.storage.filters import Where
+from pseudoquery.storage.segments import VECTOR_TYPES
+from pseudoquery.storage.store import Settings, Snapshot, Store
+from pseudoquery.storage.writer import Writer, document_checksum
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
-    from pseudoquery.candidates import Structures
-    from pseudoquery.precision import Precision
+    from pseudoquery.encoding.precision import Precision
+    from pseudoquery.search.structures import Structures
 
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
@@ -111,8 +111,8 @@ class Index:
     @cached_property
     def model(self) -> MultiVectorEncoder:
         """The encoder; it must be the one that the index was made with."""
-        from pseudoquery.model import fingerprint
-        from pseudoquery.precision import in_precision
+        from pseudoquery.encoding.model import fingerprint
+        from pseudoquery.encoding.precision import in_precision
 
         name = self._given if self._given is not None else self.settings.model
         if not name:
@@ -266,7 +266,7 @@ class Index:
 
     def explain(self, query: str, id: str) -> Explanation:  # noqa: A002
         """Show which passages of a document make its pseudo queries, and how each one matches."""
-        from pseudoquery.explain import explain
+        from pseudoquery.search.explain import explain
 
         check_query(query)
         with self.store.snapshot() as snapshot:
@@ -300,26 +300,26 @@ class Index:
 
     def verify(self) -> list[str]:
         """Check everything that is on disk; returns one sentence for each thing that is wrong."""
-        from pseudoquery.verify import problems
+        from pseudoquery.storage.verify import problems
 
         return problems(self.store)
 
     def repair(self) -> int:
         """Make damaged or missing vectors anew from the documents; returns how many documents."""
-        from pseudoquery.verify import repair
+        from pseudoquery.storage.verify import repair
 
         return repair(self.store, self.encode)
 
     def encode(self, documents: Sequence[Document]) -> tuple[list[NDArray[np.float32]], int]:
         """Make the vectors of documents as this index does; also count those that were cut."""
-        from pseudoquery.encoding import encode_documents
+        from pseudoquery.encoding.encode import encode_documents
 
         long: Any = self.settings.long
         return encode_documents(self.model, documents, long)
 
     @cached_property
     def _structures(self) -> Structures:
-        from pseudoquery.candidates import Structures
+        from pseudoquery.search.structures import Structures
 
         return Structures(self.folder)
 
@@ -381,7 +381,7 @@ class Index:
         return ids
 
     def _encode_queries(self, queries: Sequence[str]) -> list[NDArray[np.float32]]:
-        from pseudoquery.encoding import encode_queries
+        from pseudoquery.encoding.encode import encode_queries
 
         return encode_queries(self.model, queries)
 
@@ -391,7 +391,7 @@ class Index:
         """Read the documents; if there is a query vector, say what each of theirs weighs for it."""
         weights: list[list[float]] = [[]] * len(ranked.numbers)
         if query is not None:
-            from pseudoquery.search import weights_of
+            from pseudoquery.search.two_step import weights_of
 
             places = np.searchsorted(snapshot.view.ordinals, np.array(ranked.numbers, np.int64))
             weights = weights_of(snapshot.view, query, places, self.representation)
@@ -408,8 +408,8 @@ def made_with(
     precision: str,
 ) -> tuple[MultiVectorEncoder, Settings]:
     """Load the model of a new index, and say what the index is made with."""
-    from pseudoquery.model import fingerprint, representation_of
-    from pseudoquery.precision import in_precision
+    from pseudoquery.encoding.model import fingerprint, representation_of
+    from pseudoquery.encoding.precision import in_precision
 
     if representation is not None and not isinstance(model, str):
         raise ModelError(
@@ -466,14 +466,14 @@ def _loaded(
 ) -> MultiVectorEncoder:
     if not isinstance(model, str):
         return model
-    from pseudoquery.model import load_model
-    from pseudoquery.precision import by_openvino
+    from pseudoquery.encoding.model import load_model
+    from pseudoquery.encoding.precision import by_openvino
 
     return load_model(model, representation, "cpu" if by_openvino(precision) else None)
 
 
 def _dimension(model: MultiVectorEncoder) -> int:
-    from pseudoquery.encoding import encode_queries
+    from pseudoquery.encoding.encode import encode_queries
 
     return int(encode_queries(model, ["dimension"])[0].shape[1])
 

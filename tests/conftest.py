@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from collection import DOCUMENTS
-from command import Ran, Run
 from hypothesis import settings
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
-from serving import Forks
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from pseudoquery.cli import main
+from pseudoquery.encoding.model import load_model
 from pseudoquery.index import Index
-from pseudoquery.model import load_model
-from pseudoquery.representation import preset
+from pseudoquery.method.representation import preset
+from tests.support.collection import DOCUMENTS
+from tests.support.command import Ran, Run
+from tests.support.serving import Forks
 
 settings.register_profile("pseudoquery", deadline=None)  # the machine that runs this may be busy
 settings.load_profile("pseudoquery")
@@ -73,7 +73,7 @@ def plain_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = BertModel(config)  # type: ignore[no-untyped-call]
+        model = BertModel(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

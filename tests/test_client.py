@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collection import DOCUMENTS
-from serving import READ, WRITE, Running, running
 
 import pseudoquery
 from pseudoquery import client as client_module
@@ -19,6 +17,8 @@ from pseudoquery.client import Client
 from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError, ServiceError
 from pseudoquery.index import Added, Index
 from pseudoquery.records import Answer, Document
+from tests.support.collection import DOCUMENTS
+from tests.support.serving import READ, WRITE, Running, running
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_tokens(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_service_that_is_busy(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pseudoquery.service_index.LOCK_PATIENCE", 0.05)
+    monkeypatch.setattr("pseudoquery.service.served_index.LOCK_PATIENCE", 0.05)
     with running(served) as service, Index.open(served.folder).store.writer():
         with pytest.raises(ServiceError, match="another process is writing") as raised:
             Client(service.url).put(Document("a", "x"))

@@ -14,11 +14,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from pseudoquery.building.location import is_address
 from pseudoquery.cli import cli
-from pseudoquery.cli_serve import SHUTDOWN_SECONDS, serve
-from pseudoquery.milvus_collection import TOKEN
-from pseudoquery.place import is_address
-from pseudoquery.service_guard import OPEN
+from pseudoquery.cli.serve import SHUTDOWN_SECONDS, serve
+from pseudoquery.milvus.collection import TOKEN
+from pseudoquery.service.guard import OPEN
 from pseudoquery.version import VERSION
 
 ROOT = Path(__file__).parents[1]

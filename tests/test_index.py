@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collection import DOCUMENTS, WORDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery import index as index_module
+from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import (
     CorpusError,
     IndexFolderError,
@@ -25,11 +25,11 @@ from pseudoquery.errors import (
     QueryError,
 )
 from pseudoquery.index import Added, Index
-from pseudoquery.model import load_model
-from pseudoquery.ranking import SearchSettings
+from pseudoquery.method.representation import preset
 from pseudoquery.records import Answer, Document
-from pseudoquery.representation import preset
-from pseudoquery.segments import segment_path
+from pseudoquery.search.rank import SearchSettings
+from pseudoquery.storage.segments import segment_path
+from tests.support.collection import DOCUMENTS, WORDS
 
 QUERIES = ["who was the king of the city", "bird song", "the old house by the river?"]
 

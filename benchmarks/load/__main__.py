@@ -36,8 +36,8 @@ from benchmarks.load.clients import Load, Tally, look_at_all, metrics, read_answ
 from benchmarks.load.ledger import Ledger, wrong
 from benchmarks.load.programs import Program, call_directly, serve
 from pseudoquery import Index
-from pseudoquery.datasets import load_dataset
-from pseudoquery.trial import index_dataset
+from pseudoquery.corpus.datasets import load_dataset
+from pseudoquery.evaluation.evaluate import index_dataset
 
 TURN_SECONDS = 15.0
 TARGET = 0.9

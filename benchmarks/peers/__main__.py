@@ -25,8 +25,8 @@ from benchmarks.peers.figures import figures
 from benchmarks.peers.inputs import check_inputs, choose, prepare, prepare_synthetic
 from benchmarks.peers.measure import Inputs
 from benchmarks.peers.report import write_report
-from pseudoquery.bench import machine
-from pseudoquery.datasets import load_dataset
+from pseudoquery.bench.report import machine
+from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import PseudoqueryError
 
 WITHOUT_TEXTS = ("faiss", "lancedb", "qdrant_edge", "pseudoquery")

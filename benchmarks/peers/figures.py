@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.measure import DEEP, TOP, Inputs
-from pseudoquery.evaluate import evaluate
+from pseudoquery.evaluation.measures import evaluate
 from pseudoquery.records import Qrel
 
 Row = Mapping[str, Any]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.measure import Inputs, Vectors, Way, run, size_of
-from pseudoquery.candidates import Structures
-from pseudoquery.codes import ENDING
-from pseudoquery.ranking import Asked, SearchSettings, by_both, by_vectors
+from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.representation import Representation
-from pseudoquery.store import Settings, Store
+from pseudoquery.search.rank import Asked, SearchSettings, by_both, by_vectors
+from pseudoquery.search.structures import Structures
+from pseudoquery.storage.int8_codes import ENDING
+from pseudoquery.storage.store import Settings, Store
 
 EFFORTS = (10, 20, 50, 100, 200, 400)
 """Documents that the first step recalls; 200 is the default."""

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from cluster.milvus_server import start_milvus
 from pseudoquery.index import Index
-from pseudoquery.milvus import MilvusIndex
+from pseudoquery.milvus.index import MilvusIndex
+from tests.cluster.milvus_server import start_milvus
 
 Make = Callable[..., Index]
 """Makes an empty index, with the options of `Index.create`."""

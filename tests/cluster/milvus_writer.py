@@ -10,9 +10,8 @@ import random
 import sys
 from typing import Any, cast
 
-from crash_writer import carry_out, random_operation, say
-
-from pseudoquery.milvus_collection import Collection
+from pseudoquery.milvus.collection import Collection
+from tests.support.crash_writer import carry_out, random_operation, say
 
 
 def main(address: str, seed: str) -> None:

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collection import DOCUMENTS, WORDS
 from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 
-from cluster.conftest import Make
-from pseudoquery.encoding import encode_queries
+from pseudoquery.encoding.encode import encode_queries
+from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import PseudoqueryError
 from pseudoquery.index import Index
-from pseudoquery.model import load_model
-from pseudoquery.ranking import SearchSettings
+from pseudoquery.method.representation import Representation, preset
 from pseudoquery.records import Document
-from pseudoquery.representation import Representation, preset
+from pseudoquery.search.rank import SearchSettings
+from tests.cluster.conftest import Make
+from tests.support.collection import DOCUMENTS, WORDS
 
 QUERIES = ["the river and the king", "who saw the moon", "war peace", *WORDS[:12]]
 NASTY = ['"', "\\", "\\\"' or 1 == 1 or '", "a\nb\tc", "é", "日本", "{x}", "%", "[0]", "\x01", " "]

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from pseudoquery.client import Client
-from pseudoquery.milvus import MilvusIndex
+from pseudoquery.milvus.index import MilvusIndex
 
 pytestmark = pytest.mark.cluster
 PROJECT = Path(__file__).parents[2]

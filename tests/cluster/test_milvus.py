@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collection import DOCUMENTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery import milvus_collection
+from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import (
     CorpusError,
     IndexFolderError,
@@ -25,12 +24,13 @@ from pseudoquery.errors import (
     ServiceError,
 )
 from pseudoquery.index import Index
-from pseudoquery.milvus import MilvusIndex
-from pseudoquery.milvus_collection import Collection
-from pseudoquery.model import load_model
-from pseudoquery.ranking import SearchSettings
+from pseudoquery.method.representation import preset
+from pseudoquery.milvus import collection as milvus_collection
+from pseudoquery.milvus.collection import Collection
+from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.records import Document
-from pseudoquery.representation import preset
+from pseudoquery.search.rank import SearchSettings
+from tests.support.collection import DOCUMENTS
 
 pytestmark = pytest.mark.cluster
 

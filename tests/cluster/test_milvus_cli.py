@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collection import DOCUMENTS, write_collection
-from command import Ran, Run, write
 from fastapi.testclient import TestClient
 from sentence_transformers import MultiVectorEncoder
 
-from cluster.conftest import new_name
 from pseudoquery.cli import cli, main
 from pseudoquery.index import Index
-from pseudoquery.milvus import MilvusIndex
-from pseudoquery.service import create_app
-from pseudoquery.service_settings import ServiceSettings
+from pseudoquery.milvus.index import MilvusIndex
+from pseudoquery.service.app import create_app
+from pseudoquery.service.settings import ServiceSettings
+from tests.cluster.conftest import new_name
+from tests.support.collection import DOCUMENTS, write_collection
+from tests.support.command import Ran, Run, write
 
 pytestmark = pytest.mark.cluster
 README = (Path(__file__).parents[2] / "README.md").read_text()

@@ -12,17 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from crash_writer import SETTINGS, expected
-from test_crash import State, replay
 
-from cluster import milvus_writer
-from cluster.milvus_server import MilvusLite, start_milvus
 from pseudoquery.errors import ServiceError
-from pseudoquery.milvus_collection import Collection
+from pseudoquery.milvus.collection import Collection
+from tests.cluster import milvus_writer
+from tests.cluster.milvus_server import MilvusLite, start_milvus
+from tests.storage.test_crash import State, replay
+from tests.support.crash_writer import SETTINGS, expected
 
 pytestmark = pytest.mark.cluster
 KILLS = 2 if os.environ.get("MILVUS") == "server" else 4  # it takes its time to come back
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[MilvusLite]:
 def write_until_killed(server: MilvusLite, address: str, seed: int, seconds: float) -> list[str]:
     """Let a writer work for some time, kill Milvus under it, and return what it printed."""
     command = [sys.executable, milvus_writer.__file__, address, str(seed)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crash_writer import SETTINGS
 from numpy.typing import NDArray
 
-from cluster.conftest import new_name
-from pseudoquery.build import refuse
+from pseudoquery.building.build import refuse
+from pseudoquery.building.milvus_shards import MilvusShards
+from pseudoquery.building.shard import Shard, shard_name, written
 from pseudoquery.errors import CorpusError
 from pseudoquery.index import taken
-from pseudoquery.milvus_collection import Collection
-from pseudoquery.milvus_shards import MilvusShards
+from pseudoquery.milvus.collection import Collection
 from pseudoquery.records import Document
-from pseudoquery.segments import VECTOR_TYPES
-from pseudoquery.shard import Shard, shard_name, written
-from pseudoquery.writer import joined_vectors
+from pseudoquery.storage.segments import VECTOR_TYPES
+from pseudoquery.storage.writer import joined_vectors
+from tests.cluster.conftest import new_name
+from tests.support.crash_writer import SETTINGS
 
 pytestmark = pytest.mark.cluster
 

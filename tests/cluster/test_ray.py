@@ -21,21 +21,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from collection import WORDS, write_collection
-from command import Run, write
 from numpy.typing import NDArray
 
-from pseudoquery.build import build
+from pseudoquery.building.build import build
+from pseudoquery.building.milvus_shards import MilvusShards
+from pseudoquery.building.shard import SHARD_DOCUMENTS, documents_in, first_place
+from pseudoquery.cluster.build import OnEncoded, build_on
+from pseudoquery.cluster.ray import Message, Work, connected, spread
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
 from pseudoquery.index import Index
-from pseudoquery.milvus import MilvusIndex
-from pseudoquery.milvus_collection import Collection
-from pseudoquery.milvus_shards import MilvusShards
-from pseudoquery.ray_cluster import Message, Work, connected, spread
-from pseudoquery.ray_index import OnEncoded, build_on
-from pseudoquery.representation import preset
-from pseudoquery.shard import SHARD_DOCUMENTS, documents_in, first_place
-from pseudoquery.store import Store
+from pseudoquery.method.representation import preset
+from pseudoquery.milvus.collection import Collection
+from pseudoquery.milvus.index import MilvusIndex
+from pseudoquery.storage.store import Store
+from tests.support.collection import WORDS, write_collection
+from tests.support.command import Run, write
 
 pytestmark = pytest.mark.cluster
 Started = TypeVar("Started")

@@ -1,0 +1,1 @@
+"""How fast each part is, beside what the machine could do at best."""

@@ -1,0 +1,211 @@
+"""How much memory building an index takes, whatever its size, and how long it takes to open.
+
+Each index is built by a process of its own, so that what it holds at most can be told.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from pseudoquery.bench.report import Check, Measured, Report, floor, synthetic_vectors
+from pseudoquery.index import BATCH_DOCUMENTS
+from pseudoquery.method.representation import Representation
+from pseudoquery.records import Document
+from pseudoquery.search.structures import Structures
+from pseudoquery.search.two_step import search
+from pseudoquery.storage.store import Settings, Store
+
+WRITTEN = 128 << 20
+"""Bytes written to measure how fast the disk is."""
+ALLOWED_GROWTH = 200e6
+WORDS = ("river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a process took for its part."""
+
+    seconds: float
+    resident: int
+    """The most bytes of memory that it held, those of mapped files included."""
+    own: int
+    """The most that it held without those, which the system takes back when it needs them."""
+    bytes: int = 0
+    """What lies on disk."""
+
+
+def bench_build(
+    sizes: Sequence[int] = (10_000, 100_000),
+    k: int = 8,
+    dimension: int = 384,
+    batch: int = BATCH_DOCUMENTS,
+    where: Path | None = None,
+) -> Report:
+    """Build indexes of so many documents from synthetic vectors, then open and search them.
+
+    The floor of building is writing its files once at the measured speed of the disk; of opening,
+    reading the numbers and counts of the documents; of a search, reading all codes once.
+    """
+    rows: list[Measured] = []
+    held: dict[int, list[Step]] = {}
+    with TemporaryDirectory(dir=where) as temporary:
+        speed = write_speed(Path(temporary))
+        for size in sizes:
+            folder = Path(temporary) / str(size)
+            built, opened, derived, asked = _apart(folder, size, k, dimension, batch)
+            held[size] = [built, derived]
+            codes = size * k * (dimension + 8)
+            each = f"{1e6 * built.seconds / size:,.0f} µs a document"
+            rows += [
+                Measured(
+                    f"building {size:,}", built.seconds, built.bytes / speed, _memory(built, each)
+                ),
+                Measured(f"opening {size:,}", opened.seconds, floor(16 * size), _memory(opened)),
+                Measured(
+                    f"codes of {size:,}",
+                    derived.seconds,
+                    floor(2 * size * k * dimension) + codes / speed,
+                    _memory(derived),
+                ),
+                Measured(
+                    f"opening {size:,} and a search", asked.seconds, floor(codes), _memory(asked)
+                ),
+            ]
+    checks = []
+    if len(sizes) > 1:
+        few, many = held[min(sizes)], held[max(sizes)]
+        between = f"from {min(sizes):,} to {max(sizes):,} documents"
+        checks = [
+            Check(
+                f"growth of memory {between}, {name}",
+                (getattr(many[step], kind) - getattr(few[step], kind)) / 1e6,
+                ALLOWED_GROWTH / 1e6,
+                unit="MB",
+            )
+            for step, name, kind in (
+                (0, "building, all that is resident", "resident"),
+                (1, "making codes, without mapped files", "own"),
+            )
+        ]
+    data = {
+        "k": k,
+        "dimension": dimension,
+        "documents_in_a_commit": batch,
+        "disk_gb_per_s": round(speed / 1e9, 2),
+    }
+    return Report("build", data, rows, checks)
+
+
+def write_speed(folder: Path) -> float:
+    """Measure how many bytes a second reach the disk."""
+    content = os.urandom(1 << 20) * (WRITTEN >> 20)
+    path = folder / "probe"
+    start = time.perf_counter()
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - start
+    path.unlink()
+    return len(content) / seconds
+
+
+def _apart(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[Step]:
+    """Do all steps in another process, which holds nothing that it does not need for them."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(_steps, (folder, size, k, dimension, batch))
+
+
+def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[Step]:
+    return [
+        watched(_build, folder, size, k, dimension, batch),
+        watched(_open, folder),
+        watched(_derive, folder),
+        watched(_search, folder, dimension),
+    ]
+
+
+def watched(job: Callable[..., int], *arguments: Any) -> Step:
+    """Do a job, which returns a number of bytes, and see what it takes."""
+    start = time.perf_counter()
+    with _peaks() as peaks:
+        size = job(*arguments)
+    return Step(time.perf_counter() - start, peaks["VmRSS"], peaks["RssAnon"], size)
+
+
+@contextmanager
+def _peaks() -> Iterator[dict[str, int]]:
+    """Watch how much memory this process holds; the highest figures, in bytes, at the end."""
+    peaks = {"VmRSS": 0, "RssAnon": 0}
+    ended = threading.Event()
+
+    def look() -> None:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in peaks:
+                peaks[name] = max(peaks[name], 1024 * int(value.split()[0]))
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            look()
+
+    look()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peaks
+    finally:
+        ended.set()
+        watcher.join()
+        look()
+
+
+def _build(folder: Path, size: int, k: int, dimension: int, batch: int) -> int:
+    store = Store.create(folder, Settings("", "", dimension, {}))
+    with store.writer() as writer:
+        for start in range(0, size, batch):
+            numbers = range(start, min(start + batch, size))
+            vectors = synthetic_vectors(len(numbers), k, dimension, seed=start)
+            writer.add(
+                [Document(f"id {number}", _text(number)) for number in numbers], list(vectors)
+            )
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _text(number: int) -> str:
+    """Write about a hundred characters that differ from document to document."""
+    return " ".join(WORDS[number // 10**place % 10] for place in range(20))
+
+
+def _open(folder: Path) -> int:
+    with Store.open(folder).snapshot() as snapshot:
+        return snapshot.view.vector_count
+
+
+def _derive(folder: Path) -> int:
+    with Store.open(folder).snapshot() as snapshot:
+        return Structures(folder).get("flat8", snapshot.view).total
+
+
+def _search(folder: Path, dimension: int) -> int:
+    query = np.ones((1, dimension), dtype=np.float32) / dimension**0.5
+    with Store.open(folder).snapshot() as snapshot:
+        step = Structures(folder).get("flat8", snapshot.view)
+        found = search(snapshot.view, step, [query], Representation(scale=10.0), 10)
+    return len(found[0].documents)
+
+
+def _memory(step: Step, first: str = "") -> str:
+    held = f"{step.resident / 1e6:,.0f} MB held, {step.own / 1e6:,.0f} MB its own"
+    return f"{first}, {held}" if first else held

@@ -1,0 +1,115 @@
+"""Has it become slower? The ratios of one run beside those of an earlier one.
+
+Times are not compared, as they are the machine's as much as the code's: only what each run measured
+beside something else, a floor or a peer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pseudoquery.errors import QueryError
+
+if TYPE_CHECKING:
+    from pseudoquery.bench.report import Report
+
+ALLOWED = 1.5
+"""How much worse a ratio may be. Runs of the same code have differed by 1.4."""
+MEASURED = ("disk_gb_per_s", "repeats")
+"""What a report says of its data that may differ from run to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A ratio that both runs have."""
+
+    what: str
+    before: float
+    now: float
+    factor: float
+    """How many times worse it is now; below one if it is better."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is worse by more than runs differ."""
+        return self.factor > ALLOWED
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Read what `bench --json` wrote."""
+    try:
+        report: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        values = [value for _, (value, _) in _ratios(report)]
+        if values and min(values) > 0 and {"benchmark", "data"} <= report.keys():
+            return report
+    except OSError as error:
+        raise QueryError(f"{path} can't be read: {error.strerror}.") from error
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    raise QueryError(f"{path} is no report; write one with `pseudoquery bench ... --json > FILE`.")
+
+
+def compare(report: Report, before: Mapping[str, Any]) -> list[Change]:
+    """Set a report beside an earlier one of the same data, the worst change first."""
+    now = report.as_json()
+    for name in ("benchmark", "data"):
+        if _kept(now[name]) != _kept(before[name]):
+            raise QueryError(
+                f"the earlier report has the {name} {before[name]}, and this run has {now[name]}; "
+                "compare runs of one command with the same options."
+            )
+    known = dict(_ratios(before))
+    changes = []
+    for what, (value, at_most) in _ratios(now):
+        if what in known:
+            earlier, _ = known[what]
+            factor = value / earlier if at_most else earlier / value
+            changes.append(Change(what, earlier, value, factor))
+    return sorted(changes, key=lambda change: -change.factor)
+
+
+def show_changes(changes: list[Change]) -> None:
+    """Print how each ratio has changed."""
+    from rich.table import Table
+
+    from pseudoquery.cli.terminal import console
+
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("ratio", overflow="fold")
+    for heading in ("before", "now", "times as bad"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for change in changes:
+        style = "red" if change.worse else ""
+        numbers = (change.before, change.now, change.factor)
+        table.add_row(change.what, *map(_written, numbers), style=style)
+    console.print(table)
+    worse = sum(change.worse for change in changes)
+    console.print(
+        f"{worse} of {len(changes)} ratios are worse by more than {ALLOWED:g} times."
+        if worse
+        else f"None of {len(changes)} ratios is worse by more than {ALLOWED:g} times."
+    )
+
+
+def _written(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _kept(facts: Any) -> Any:
+    if not isinstance(facts, Mapping):
+        return facts
+    return {name: value for name, value in facts.items() if name not in MEASURED}
+
+
+def _ratios(report: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, bool]]]:
+    """Name all ratios, with their values and whether less is better."""
+    for row in report["rows"]:
+        yield f"{row['what']} / its floor", (float(row["ratio"]), True)
+    for check in report["checks"]:
+        if not check.get("unit"):
+            yield check["what"], (float(check["value"]), bool(check["at_most"]))

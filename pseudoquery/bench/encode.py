@@ -1,0 +1,251 @@
+"""How long indexing texts takes, beside what the same encoder needs for one vector a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
+
+from pseudoquery.bench.report import Check, Measured, Report, floor, timed
+from pseudoquery.encoding.encode import (
+    Long,
+    document_text,
+    encode_queries,
+    pool_texts,
+    pooling_of,
+    read_texts,
+    split,
+)
+from pseudoquery.encoding.model import load_model
+from pseudoquery.encoding.precision import available, in_precision
+from pseudoquery.index import Index
+from pseudoquery.method.representation import preset
+from pseudoquery.records import Document
+
+if TYPE_CHECKING:
+    from sentence_transformers import MultiVectorEncoder
+
+PLAIN, OURS = "sentence-transformers", "pseudoquery index"
+QUESTION, QUESTIONS = "one question", 20
+COMPARED = ("float32", "bfloat16")
+"""What both compute in; the index in others as well."""
+FORWARD, CLUSTERING = "encoder alone, float32", "K-means and vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is to be encoded, and by which encoder."""
+
+    model: MultiVectorEncoder
+    texts: list[str]
+    data: Mapping[str, Any]
+    """Where both are from."""
+
+    def compared(self) -> list[tuple[str, str]]:
+        """List who encodes the texts, and in what."""
+        ours = [(OURS, precision) for precision in available(self.model)]
+        return [(PLAIN, precision) for precision in COMPARED] + ours
+
+    def lengths(self, long: Long) -> list[int]:
+        """Count the tokens of each window that the encoder reads."""
+        return [len(window.ids) for window in split(self.model, self.texts, "document", long)[0]]
+
+
+def bench_encode(
+    documents: int = 64,
+    words: int = 300,
+    k: int = 8,
+    model_name: str = "default",
+    folder: Path | None = None,
+    repeats: int = 3,
+) -> Report:
+    """Index texts whole, and encode them with sentence-transformers; of an index, or synthetic.
+
+    The floor is the arithmetic of the encoder at the measured rate of the same precision.
+    """
+    if folder is None:
+        given = _synthetic(documents, words, k, model_name)
+    else:
+        given = _of_index(folder, documents)
+    # One vector is made of what the encoder reads at once, and no more.
+    read = {PLAIN: given.lengths("truncate"), OURS: given.lengths("windows")}
+    taken = _take_turns(given, repeats)
+    data = {
+        "texts": len(given.texts),
+        "tokens": sum(read[OURS]),
+        "windows": len(read[OURS]),
+        "k": pooling_of(given.model).representation.k,
+        **given.data,
+        "repeats": repeats,
+    }
+    return Report("encode", data, _rows(given, read, taken), _checks(given, read, taken))
+
+
+def _synthetic(documents: int, words: int, k: int, model_name: str) -> Given:
+    model = load_model(model_name, preset("recommended", k=k))
+    data = {"model": model_name, "source": "synthetic"}
+    return Given(model, synthetic_texts(model, documents, words), data)
+
+
+def _of_index(folder: Path, documents: int) -> Given:
+    index = Index.open(folder)
+    texts = [document_text(one)[0] for one in islice(index.documents(), documents)]
+    data = {"model": index.settings.model, "source": str(folder)}
+    return Given(in_precision(index.model, "float32"), texts, data)
+
+
+def _take_turns(given: Given, repeats: int) -> dict[str, float]:
+    """Time all there is to compare, in seconds."""
+    model, texts = given.model, given.texts
+    plain = _one_vector(model)
+    reading = read_texts(model, texts, "document")
+    jobs: dict[str, Callable[[], Any]] = {}
+    with TemporaryDirectory() as temporary:
+        for precision in COMPARED:
+            jobs[f"{PLAIN}, {precision}"] = _plain(plain, texts, precision)
+        for precision in available(model):
+            jobs[f"{OURS}, {precision}"] = _indexing(model, texts, precision, Path(temporary))
+            jobs[f"{QUESTION}, {precision}"] = _asking(model, texts, precision)
+        jobs[FORWARD] = lambda: read_texts(model, texts, "document")
+        jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
+        taken = timed(jobs, repeats)
+    for precision in available(model):
+        taken[f"{QUESTION}, {precision}"] /= QUESTIONS
+    return taken
+
+
+def _rows(
+    given: Given, read: Mapping[str, list[int]], taken: Mapping[str, float]
+) -> list[Measured]:
+    """Set each time beside its floor."""
+    model, rows = given.model, []
+    for name, precision in given.compared():
+        seconds = taken[f"{name}, {precision}"]
+        kind = precision.removeprefix("openvino-")
+        least = floor(0, operations(model, read[name]), kind)
+        note = f"{sum(read[name]) / seconds:,.0f} tokens/s"
+        rows.append(Measured(f"{name}, {precision}", seconds, least, note))
+    asked = len(split(model, [_question(given.texts)], "query", "windows")[0][0].ids)
+    for precision in available(model):
+        least = floor(0, operations(model, [asked]), precision.removeprefix("openvino-"))
+        seconds = taken[f"{QUESTION}, {precision}"]
+        rows.append(Measured(f"{QUESTION}, {precision}", seconds, least, f"{asked} tokens"))
+    numbers = sum(read[OURS]) * int(pooling_of(model).dimension or 0)
+    clustering = floor(4 * numbers, 4 * numbers * pooling_of(model).representation.k)
+    return [
+        *rows,
+        Measured(FORWARD, taken[FORWARD], floor(0, operations(model, read[OURS]))),
+        Measured(CLUSTERING, taken[CLUSTERING], clustering),
+    ]
+
+
+def _checks(given: Given, read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[Check]:
+    """Compare tokens a second, as not all read the same texts whole."""
+    speed = {
+        (name, precision): sum(read[name]) / taken[f"{name}, {precision}"]
+        for name, precision in given.compared()
+    }
+    beside = [
+        Check(
+            f"throughput of indexing / sentence-transformers, {precision}",
+            speed[OURS, precision] / speed[PLAIN, precision],
+            0.95,
+            at_most=False,
+        )
+        for precision in COMPARED
+    ]
+    fast = [
+        Check(
+            f"throughput, {precision} / float32",
+            speed[OURS, precision] / speed[OURS, "float32"],
+            1.5,
+            at_most=False,
+        )
+        for precision in available(given.model)
+        if not precision.endswith("float32")
+    ]
+    return [
+        *beside,
+        Check("K-means / the encoder", taken[CLUSTERING] / taken[FORWARD], 0.03),
+        *fast,
+    ]
+
+
+def synthetic_texts(model: MultiVectorEncoder, count: int, words: int) -> list[str]:
+    """Make texts of half to one and a half times so many of the tokenizer's own words."""
+    generator = np.random.default_rng(0)
+    known = sorted(one for one in model.tokenizer.get_vocab() if one.isalpha() and one.islower())
+    lengths = generator.integers(max(words // 2, 1), words * 3 // 2 + 1, count)
+    return [" ".join(generator.choice(known, length)) for length in lengths]
+
+
+def operations(model: MultiVectorEncoder, lengths: Sequence[int]) -> float:
+    """Count the additions and multiplications that the encoder needs for windows so long."""
+    encoder: Any = model[0].auto_model
+    weights: int = sum(
+        module.weight.numel()
+        for name, module in encoder.named_modules()
+        if isinstance(module, torch.nn.Linear) and "pooler" not in name
+    )
+    settings = encoder.config
+    attention = 4 * settings.num_hidden_layers * settings.hidden_size
+    return float(sum(2 * weights * length + attention * length**2 for length in lengths))
+
+
+def _one_vector(model: MultiVectorEncoder) -> SentenceTransformer:
+    """Make the usual one-vector encoder of the same modules."""
+    pooling = SentencePooling(int(pooling_of(model).dimension or 0), pooling_mode="mean")
+    plain = SentenceTransformer(modules=[*list(model)[:-1], pooling], device=str(model.device))
+    plain.max_seq_length = model.max_seq_length
+    return plain
+
+
+def _plain(plain: SentenceTransformer, texts: list[str], precision: str) -> Callable[[], Any]:
+    def encode() -> Any:
+        half = torch.autocast(plain.device.type, torch.bfloat16)
+        with half if precision == "bfloat16" else nullcontext():
+            return plain.encode(texts, show_progress_bar=False)
+
+    return encode
+
+
+def _indexing(
+    model: MultiVectorEncoder, texts: Sequence[str], precision: Any, temporary: Path
+) -> Callable[[], Any]:
+    """Index the texts as the command does, every time with new ids, so that none is known."""
+    index = Index.create(
+        temporary / precision, model=in_precision(model, precision), precision=precision
+    )
+    times = iter(range(1_000_000))
+
+    def add() -> None:
+        turn = next(times)
+        documents = (Document(f"{turn}-{number}", text) for number, text in enumerate(texts))
+        index.add(documents)
+
+    return add
+
+
+def _question(texts: Sequence[str]) -> str:
+    """Make a question of a text's first words."""
+    return " ".join(texts[0].split()[:10])
+
+
+def _asking(model: MultiVectorEncoder, texts: Sequence[str], precision: str) -> Callable[[], Any]:
+    """Encode questions one by one, as a search does."""
+    asked = in_precision(model, precision)
+
+    def ask() -> None:
+        for _ in range(QUESTIONS):
+            encode_queries(asked, [_question(texts)])
+
+    return ask

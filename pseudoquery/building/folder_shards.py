@@ -1,0 +1,82 @@
+"""Shards in an index folder: files, until the index adopts each in one transaction."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pseudoquery.building.shard import documents_in, is_sound, read
+from pseudoquery.corpus.documents import OnBad
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.index import Added, distinct
+from pseudoquery.records import Document
+from pseudoquery.storage.segments import write_durably
+from pseudoquery.storage.store import Store
+from pseudoquery.storage.writer import Writer, document_checksum, without
+
+
+class FolderShards:
+    """The shards that an index folder has not adopted yet; those that it has are empty files."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._folder = store.folder / "shards"
+
+    def names(self) -> Iterator[str]:
+        """Name the shards that an interrupted build has left."""
+        return (path.stem for path in self._folder.glob("*.shard"))
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a shard; when this has returned, it is on disk."""
+        write_durably(self.path(name), content)
+
+    def adopt(self, names: Sequence[str], on_bad: OnBad) -> Iterator[Added]:
+        """Take shards into the index, yielding after each one."""
+        with self._store.writer() as writer:
+            for name in names:
+                yield self._adopt(name, writer, on_bad)
+
+    def clear(self) -> None:
+        """Forget the shards of an index that is finished."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def path(self, name: str) -> Path:
+        """Name the file of a shard."""
+        return self._folder / f"{name}.shard"
+
+    def _adopt(self, name: str, writer: Writer, on_bad: OnBad) -> Added:
+        """Take a shard into the index, but for documents that are there already."""
+        path = self.path(name)
+        content = path.read_bytes()
+        if not content:  # it was adopted before
+            return Added(unchanged=documents_in(name))
+        if not is_sound(content):
+            raise IndexFolderError(
+                f"{path} is damaged; remove it and run this again, which encodes its documents "
+                "anew."
+            )
+        shard = read(content)
+        first = distinct(list(shard.documents), writer, on_bad)
+        kept = {document.id: document for document in first}
+        known = writer.known(kept)
+        updated = unchanged = 0
+        dropped: list[int] = []
+        new: list[Document] = []
+        for place, document in enumerate(shard.documents):
+            checksum = known[document.id][0] if document.id in known else None
+            if kept.get(document.id) is not document:
+                dropped.append(place)
+            elif checksum == document_checksum(document):
+                dropped.append(place)
+                unchanged += 1
+            else:
+                updated += checksum is not None
+                new.append(document)
+        if new:
+            writer.adopt(new, without(shard.segment, np.array(dropped, dtype=np.int64)))
+        os.truncate(path, 0)
+        return Added(len(new) - updated, updated, unchanged, shard.cut)

@@ -1,0 +1,123 @@
+"""A shard: documents that one worker of a cluster has encoded in one go, and their vectors.
+
+Its name says where its documents stand in the corpus and what they are. So a shard that was made
+twice is one, and a build that was killed knows which ones it need not make again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from pseudoquery.corpus.documents import OnBad
+from pseudoquery.index import BATCH_DOCUMENTS, Added
+from pseudoquery.records import Document
+from pseudoquery.storage.segments import Segment
+from pseudoquery.storage.writer import document_checksum
+
+SHARD_BATCHES = 4
+"""Batches that are encoded by one worker in one go, and lost with it."""
+SHARD_DOCUMENTS = SHARD_BATCHES * BATCH_DOCUMENTS
+FILES, SHARDS_OF_A_FILE = 10**6, 10**8
+"""More than these the names don't count."""
+PLACES = FILES * SHARDS_OF_A_FILE * SHARD_DOCUMENTS
+DIGEST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Documents and their vectors."""
+
+    documents: Sequence[Document]
+    segment: Segment
+    cut: int
+
+
+class Shards(Protocol):
+    """Where shards are kept as they come, and made into one index when all are there."""
+
+    def names(self) -> Iterable[str]:
+        """Name the shards that an interrupted build has left."""
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a shard; when this has returned, it is not encoded again."""
+
+    def adopt(self, names: Sequence[str], on_bad: OnBad) -> Iterator[Added]:
+        """Make an index of the shards with these names, in the order of the corpus."""
+
+    def clear(self) -> None:
+        """Forget the shards of an index that is finished."""
+
+
+def grouped(batched: Iterable[list[Document]]) -> Iterator[list[list[Document]]]:
+    """Group batches to shards."""
+    batched = iter(batched)
+    while shard := list(islice(batched, SHARD_BATCHES)):
+        yield shard
+
+
+def shard_name(file: int, number: int, shard: Sequence[Sequence[Document]]) -> str:
+    """Name a shard by its place in the corpus, its size and its content."""
+    digest = hashlib.blake2b(digest_size=8)
+    for batch in shard:
+        for document in batch:
+            digest.update(document_checksum(document) + document.place.encode())
+        digest.update(b"batch")
+    return f"{file:06d}-{number:08d}-{sum(map(len, shard))}-{digest.hexdigest()}"
+
+
+def documents_in(name: str) -> int:
+    """Say how many documents a shard has."""
+    return int(name.split("-")[2])
+
+
+def first_place(name: str) -> int:
+    """Give the first document of a shard a number; they grow along the corpus, with gaps."""
+    file, number = map(int, name.split("-")[:2])
+    return (file * SHARDS_OF_A_FILE + number) * SHARD_DOCUMENTS
+
+
+def packed(shard: Sequence[Sequence[Document]]) -> bytes:
+    """Write batches of documents down."""
+    return json.dumps([[astuple(document) for document in batch] for batch in shard]).encode()
+
+
+def unpacked(content: bytes) -> list[list[Document]]:
+    """Undo `packed`."""
+    return [[Document(*fields) for fields in batch] for batch in json.loads(content)]
+
+
+def written(shard: Shard) -> bytes:
+    """Write a shard as a safetensors file, with its checksum before it."""
+    text = packed([shard.documents])
+    arrays = {
+        "vectors": shard.segment.vectors,
+        "counts": shard.segment.counts,
+        "documents": np.frombuffer(text, dtype=np.uint8),
+        "cut": np.array([shard.cut], dtype=np.int64),
+    }
+    if shard.segment.scales is not None:
+        arrays["scales"] = shard.segment.scales
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return hashlib.sha256(content).digest() + content
+
+
+def is_sound(content: bytes) -> bool:
+    """Say whether this is what `written` has made."""
+    return hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]
+
+
+def read(content: bytes) -> Shard:
+    """Undo `written`."""
+    arrays = load(content[DIGEST:])
+    (documents,) = unpacked(arrays["documents"].tobytes())
+    ordinals = np.arange(len(documents), dtype=np.int64)
+    segment = Segment(arrays["vectors"], ordinals, arrays["counts"], arrays.get("scales"))
+    return Shard(documents, segment, int(arrays["cut"][0]))

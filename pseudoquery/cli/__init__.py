@@ -1,0 +1,5 @@
+"""The command `pseudoquery`: a thin skin over the library."""
+
+from pseudoquery.cli.command import cli, main
+
+__all__ = ["cli", "main"]

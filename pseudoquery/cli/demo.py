@@ -1,0 +1,110 @@
+"""The two-minute tour: index bundled articles, answer questions, compare with the usual ways."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from pseudoquery.cli.terminal import bar, console, show_answer, working
+from pseudoquery.corpus.datasets import load_dataset
+from pseudoquery.corpus.documents import read_documents
+from pseudoquery.encoding.encode import document_text, pool_texts, pooling_of, read_texts
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.evaluation.evaluate import Ask, ask_all
+from pseudoquery.evaluation.measures import evaluate
+from pseudoquery.index import Index, batches
+from pseudoquery.method.representation import Representation, preset
+
+QUESTIONS = (
+    "What do white blood cells do against bacteria?",
+    "How do plants turn light into energy?",
+    "How do schools without state funding pay their way?",
+)
+
+
+def run(folder: Path, data: Path | None = None) -> None:
+    """Carry out the tour, making two indexes in this folder and beside it."""
+    with as_file(files("pseudoquery") / "data" / "squad-dev") as bundled:
+        data = data or bundled
+        index = _create(folder)
+        single = _create(folder.with_name(f"{folder.name}-single"), preset("single-vector"))
+        _fill(data, index, single)
+        _show_questions(index)
+        _show_table(data, index, single)
+    _show_next_steps(folder)
+
+
+def _create(folder: Path, representation: Representation | None = None) -> Index:
+    """Make an empty index, in place of an earlier tour's; as the model has learnt, if not told."""
+    if folder.exists():
+        if not (folder / "index.sqlite").exists():
+            raise IndexFolderError(f"{folder} exists and is not an index; choose another --folder.")
+        shutil.rmtree(folder)
+    with working("Loading the encoder"):
+        return Index.create(folder, representation=representation)
+
+
+def _fill(data: Path, index: Index, single: Index) -> None:
+    """Read the documents once, and pool them twice: k pseudo queries, and one vector."""
+    count = sum(1 for _ in read_documents(data))
+    console.print(
+        f"\nIndexing 48 Wikipedia articles in {count} documents: [bold]{index.representation.k} "
+        "pseudo queries[/bold] for each and, to compare, one vector …"
+    )
+    start = time.perf_counter()
+    with bar(total=count) as advance:
+        for batch in batches(read_documents(data)):
+            texts = [document_text(document)[0] for document in batch]
+            reading = read_texts(index.model, texts, "document")
+            for one in (index, single):
+                encoded = pool_texts(pooling_of(one.model), reading, "document")
+                one.add_vectors(batch, [each.vectors for each in encoded])
+            advance(len(batch))
+    facts = index.info()
+    console.print(
+        f"{facts['documents']} documents, {facts['vectors']:,} pseudo queries, "
+        f"{facts['vector_bytes_per_document']:,} bytes of vectors per document, "
+        f"in {time.perf_counter() - start:.0f} s."
+    )
+
+
+def _show_questions(index: Index) -> None:
+    for question in QUESTIONS:
+        console.print()
+        console.print(Text(f"? {question}", style="bold cyan"))
+        show_answer(index, index.search(question, top=1, exact=True), "dense")
+
+
+def _show_table(data: Path, index: Index, single: Index) -> None:
+    dataset = load_dataset(str(data), "dev")
+    ways = {
+        "BM25 (words)": (index, Ask(20, "bm25")),
+        "one vector per document": (single, Ask(20, exact=True)),
+        "pseudo queries": (index, Ask(20, exact=True)),
+        "pseudo queries + BM25": (index, Ask(20, "hybrid", exact=True)),
+    }
+    count = len(dataset.queries)
+    table = Table(title=f"\n{count:,} questions over the same documents", title_style="bold")
+    table.add_column("")
+    for heading in ("MRR@10", "top-20"):
+        table.add_column(heading, justify="right")
+    with bar(len(ways) * count, "Asking all questions") as advance:
+        for name, (asked, ask) in ways.items():
+            run = ask_all(asked, dataset, ask, advance)
+            figures = evaluate(run, dataset.qrels, ("RR@10", "Success@20"))
+            table.add_row(name, *(f"{100 * value:.1f}" for value in figures.values()))
+    console.print(table)
+
+
+def _show_next_steps(folder: Path) -> None:
+    console.print(
+        "\nThe encoder has learnt from other articles and questions of the same kind. Now try:\n"
+        f'  pseudoquery search {folder} "your question"\n'
+        f'  pseudoquery explain {folder} "Who was Luther\'s wife?" dev-26-w11\n'
+        "  pseudoquery index your-documents.jsonl --out my-index\n"
+    )

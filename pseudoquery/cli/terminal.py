@@ -1,0 +1,229 @@
+"""How answers, explanations and progress look in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery, Span
+
+if TYPE_CHECKING:
+    from pseudoquery.evaluation.measures import Comparison
+    from pseudoquery.index import Added, Index
+
+COLOURS = (
+    "black on green3",
+    "black on cyan",
+    "black on yellow",
+    "black on magenta",
+    "white on blue",
+)
+BAR = 20
+CONTEXT = 300
+"""About how many characters of a hit are shown."""
+CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def progress(batches: Iterable[Added], source: str) -> Iterator[Added]:
+    """Show how many documents are done, while passing the batches on."""
+    with bar(line_count(source)) as advance:
+        for batch in batches:
+            advance(batch.total)
+            yield batch
+
+
+@contextmanager
+def bar(total: int | None, doing: str = "Encoding") -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr; yields what to call when some more are done."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,  # it would leave an empty line where nobody watches
+    ) as shown:
+        task = shown.add_task(doing, total=total)
+        yield lambda more: shown.advance(task, more)
+
+
+class _Rate(ProgressColumn):
+    """How many are done in a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
+
+
+def working(on: str) -> Status:
+    """Show on stderr that something is under way; nothing is shown where nobody watches."""
+    return errors.status(f"{on} …")
+
+
+def line_count(source: str) -> int | None:
+    """Count the records of a file that has one a line, to know how far there is to go."""
+    path = Path(source)
+    path = path / "corpus.jsonl" if path.is_dir() else path
+    if (
+        source in ("", "-")
+        or path.suffix not in (".jsonl", ".ndjson", ".tsv")
+        or not path.is_file()
+    ):
+        return None
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def show_answer(index: Index, answer: Answer, mode: str) -> None:
+    """Print hits, each with the passage that made it win."""
+    for rank, hit in enumerate(answer.hits, start=1):
+        heading = Text(f"{rank}. ", style="bold")
+        heading.append((hit.title or hit.id).translate(CONTROLS), style="bold")
+        heading.append(f"  {hit.id.translate(CONTROLS)}  {hit.score:.3f}", style="dim")
+        console.print(heading)
+        shown = _beginning(hit) if mode == "bm25" else _passage(index, answer.query, hit)
+        console.print(Padding(shown, (0, 0, 0, 3)))
+        console.print()
+    console.print(Text(_verdict(answer, mode), style="dim"))
+
+
+def show_explanation(explanation: Explanation) -> None:
+    """Print the document in the colours of its pseudo queries, and each one's weight as a bar."""
+    document = explanation.document
+    console.print(Text((document.title or document.id).translate(CONTROLS), style="bold"))
+    text = _harmless(document.text)
+    for number, pseudo_query in enumerate(explanation.pseudo_queries[: len(COLOURS)]):
+        for span in pseudo_query.spans:
+            text.stylize(COLOURS[number], span.start, span.end)
+    console.print(text)
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for heading, width in (("weight", 6), ("", BAR), ("similarity", 10)):
+        table.add_column(heading, width=width)
+    table.add_column("made of", no_wrap=True, overflow="ellipsis", ratio=1)
+    for number, pseudo_query in enumerate(explanation.pseudo_queries):
+        style = COLOURS[number] if number < len(COLOURS) else "dim"
+        table.add_row(
+            f"{pseudo_query.weight:.3f}",
+            Text("█" * round(pseudo_query.weight * BAR), style=style.split()[-1]),
+            f"{pseudo_query.similarity:.3f}",
+            Text(_words(document, pseudo_query), style="" if number < len(COLOURS) else "dim"),
+        )
+    console.print(table)
+    console.print(Text(f"score {explanation.score:.4f}", style="dim"))
+
+
+def show_facts(facts: Mapping[str, Any]) -> None:
+    """Print facts as a table of two columns."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key}={one}" for key, one in value.items())
+        shown = (
+            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        )
+        table.add_row(Text(name.replace("_", " "), style="dim"), Text(shown))
+    console.print(table)
+
+
+def show_figures(figures: Mapping[str, float], compared: Sequence[Comparison]) -> None:
+    """Print each measure in percent and, beside it, how another run compares."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("measure")
+    headings = ["this run", "other run", "better", "worse", "p"] if compared else ["%"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    others = {one.measure: one for one in compared}
+    for name, value in figures.items():
+        row = [name, f"{100 * value:.2f}"]
+        if name in others:
+            one = others[name]
+            row += [f"{100 * one.second:.2f}", f"{one.better:,}", f"{one.worse:,}"]
+            row += [f"{one.p_value:.4f}" if one.p_value >= 0.0001 else "<0.0001"]
+        table.add_row(*row)
+    console.print(table)
+
+
+def _verdict(answer: Answer, mode: str) -> str:
+    if not answer.hits:
+        return "Nothing was found."
+    if mode == "bm25":
+        return "Ranked by words alone (BM25)."
+    scored = f"{answer.candidates:,} documents were scored"
+    if answer.candidates == 1:
+        scored = "1 document was scored"
+    if answer.certified:
+        return f"Proven exact; {scored}."
+    return f"Not proven exact ({scored}); --exact would prove it."
+
+
+def _passage(index: Index, query: str, hit: Hit) -> Text:
+    """Show the passage that weighs most for the query, highlighted, in its surroundings."""
+    passage = index.explain(query, hit.id).passage
+    if passage is None:
+        return _beginning(hit)
+    text = _harmless(hit.text.replace("\n", " "))
+    text.stylize("bold green", passage.start, passage.end)
+    around = max(0, CONTEXT - (passage.end - passage.start)) // 2
+    start = hit.text.rfind(" ", 0, max(0, passage.start - around) + 1) + 1
+    end = min(len(hit.text), max(passage.end, start + CONTEXT))
+    before, after = "… " if start else "", "…" if end < len(hit.text) else ""
+    return Text(before).append_text(text[start:end]).append(after)
+
+
+def _beginning(hit: Hit) -> Text:
+    text = " ".join(hit.text.split())
+    return _harmless(text[:CONTEXT] + ("…" if len(text) > CONTEXT else ""))
+
+
+def _harmless(text: str) -> Text:
+    """Blank out control characters one by one: they could command the terminal, and the ones that
+    rich drops, such as carriage returns, would shift what is highlighted.
+    """
+    return Text(text.translate(CONTROLS))
+
+
+def _words(document: Document, pseudo_query: PseudoQuery) -> str:
+    text = document.text.translate(CONTROLS)
+    if not pseudo_query.spans:
+        return "(the document as a whole)"
+    longest = sorted(pseudo_query.spans, key=lambda span: span.start - span.end)[:6]
+    return " · ".join(
+        _whole_words(text, span) for span in sorted(longest, key=lambda span: span.start)
+    )
+
+
+def _whole_words(text: str, span: Span) -> str:
+    """Take what stands in a span, which may begin or end in the middle of a word, on one line."""
+    start, end = span.start, span.end
+    while start > 0 and text[start - 1 : start + 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end - 1 : end + 1].isalnum():
+        end += 1
+    words = " ".join(text[start:end].split())
+    return words.lstrip(".,;:!? ") or words

@@ -1,0 +1,1 @@
+"""Building, evaluating and mining on Ray."""

@@ -1,0 +1,175 @@
+"""Many questions on a cluster: ask an index all of a collection, or mine negatives for them.
+
+Batches are those of the plain commands, and each goes whole to one worker, so the results are the
+same on machines of one kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from pseudoquery.building.location import Place, is_address, is_there, open_index
+from pseudoquery.cluster.ray import Message, Work, connected, own_device, share, spread
+from pseudoquery.corpus.datasets import Dataset
+from pseudoquery.encoding.encode import Task
+from pseudoquery.encoding.model import representation_of
+from pseudoquery.encoding.windowed_encoder import (
+    Windowed,
+    batches_of_like_length,
+    encode_batch,
+    pack,
+    unpack,
+)
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.evaluation.evaluate import QUERIES_AT_ONCE, Ask
+from pseudoquery.evaluation.trec_runs import Run
+from pseudoquery.method.representation import Representation
+from pseudoquery.search.brute_force import rank_all
+from pseudoquery.training.batches import Material
+from pseudoquery.training.examples import Negatives
+from pseudoquery.training.negatives import MARGIN, kept_negatives
+
+if TYPE_CHECKING:
+    from sentence_transformers import MultiVectorEncoder
+
+Batch = tuple[NDArray[np.float32], NDArray[np.bool_], list[int]]
+"""Vectors of some texts (texts, widest, dim), their mask (texts, widest), and the texts' places."""
+
+
+def ask_all_on(
+    cluster: str, place: Place, dataset: Dataset, ask: Ask, on_progress: Callable[[int], None]
+) -> Run:
+    """Ask every question of a collection; every machine has to see the index."""
+    place = place if is_address(place) else Path(place).absolute()
+    index = open_index(place)
+    queries = [
+        dataset.queries[start : start + QUERIES_AT_ONCE]
+        for start in range(0, len(dataset.queries), QUERIES_AT_ONCE)
+    ]
+    messages: list[Message] = [
+        ({"batch": batch, "texts": [query.text for query in own]}, b"")
+        for batch, own in enumerate(queries)
+    ]
+    rankings: dict[int, list[list[tuple[str, float]]]] = {}
+    with connected(cluster):
+        # The first search makes what is derived from the vectors; many at once would collide.
+        index.rank_many([queries[0][0].text], 1, mode=ask.mode, settings=ask.settings)
+        model = None if ask.mode == "bm25" else share(index.model.to("cpu"))
+        for facts, body in spread(messages, partial(asker, place, ask, model)):
+            rankings[facts["batch"]] = [
+                [(id_, score) for id_, score in ranking] for ranking in json.loads(body)
+            ]
+            on_progress(len(queries[facts["batch"]]))
+    return {
+        query.id: ranking
+        for batch, own in enumerate(queries)
+        for query, ranking in zip(own, rankings[batch], strict=True)
+    }
+
+
+def asker(place: Place, ask: Ask, model: Callable[[], MultiVectorEncoder] | None) -> Work:
+    """Begin to ask an index."""
+    if not is_there(place):
+        raise IndexFolderError(
+            f"a machine of the cluster sees no index in {place}; put it on a disk that all of them "
+            "see, or leave --on out."
+        )
+    index = open_index(place, model=None if model is None else model().to(own_device()))
+
+    def work(message: Message) -> Message:
+        facts, _ = message
+        rankings = index.rank_many(
+            facts["texts"], ask.top, mode=ask.mode, exact=ask.exact, settings=ask.settings
+        )
+        return {"batch": facts["batch"]}, json.dumps(rankings).encode()
+
+    return work
+
+
+def mine_on(cluster: str, model: MultiVectorEncoder, material: Material, depth: int) -> Negatives:
+    """Find what `mine` finds: each lesson's best wrong documents by the model's own score.
+
+    Every machine has to hold the vectors of one lesson's documents.
+    """
+    negatives: dict[str, list[str]] = {}
+    settings, device = representation_of(model), model.device
+    with connected(cluster):
+        everywhere = share(model.to("cpu"))
+        for own, documents, queries in zip(
+            material.lessons, material.documents, material.queries, strict=True
+        ):
+            texts: dict[Task, Sequence[Windowed]] = {"document": documents, "query": queries}
+            encoded = _encode(everywhere, device, texts)
+            begin = partial(ranker, share(encoded["document"]), settings, 2 * depth + MARGIN)
+            messages: list[Message] = [
+                ({"own": places}, save({"values": values, "mask": mask}))
+                for values, mask, places in encoded["query"]
+            ]
+            best: dict[int, list[int]] = {}
+            for facts, body in spread(messages, begin):
+                ranked = load(body)["places"].tolist()
+                best.update(zip(facts["own"], ranked, strict=True))
+            negatives |= kept_negatives(own, [best[place] for place in range(len(best))], depth)
+    return negatives
+
+
+def _encode(
+    model: Callable[[], MultiVectorEncoder],
+    device: torch.device,
+    texts: Mapping[Task, Sequence[Windowed]],
+) -> dict[Task, list[Batch]]:
+    """Encode texts on the cluster, in the batches and in the order of one machine."""
+    batches = {task: list(batches_of_like_length(own, device)) for task, own in texts.items()}
+    messages: list[Message] = [
+        ({"task": task, "batch": batch}, save(pack([texts[task][place] for place in places])))
+        for task, own in batches.items()
+        for batch, places in enumerate(own)
+    ]
+    made: dict[tuple[Task, int], Batch] = {}
+    for facts, body in spread(messages, partial(windows_encoder, model)):
+        task, batch = facts["task"], facts["batch"]
+        arrays = load(body)
+        made[task, batch] = (arrays["values"], arrays["mask"], batches[task][batch])
+    return {task: [made[task, batch] for batch in range(len(own))] for task, own in batches.items()}
+
+
+def windows_encoder(model: Callable[[], MultiVectorEncoder]) -> Work:
+    """Begin to encode tokenised texts."""
+    loaded = model().to(own_device())
+
+    def work(message: Message) -> Message:
+        facts, body = message
+        values, mask = encode_batch(loaded, unpack(load(body)), facts["task"])
+        return facts, save({"values": values.cpu().numpy(), "mask": mask.cpu().numpy()})
+
+    return work
+
+
+def ranker(documents: Callable[[], list[Batch]], settings: Representation, top: int) -> Work:
+    """Begin to rank all documents for queries."""
+    there = [(*_tensors(values, mask), own) for values, mask, own in documents()]
+
+    def work(message: Message) -> Message:
+        facts, body = message
+        arrays = load(body)
+        values, mask = _tensors(arrays["values"], arrays["mask"])
+        places, _ = rank_all([(values, mask, range(len(values)))], there, settings, top)
+        return facts, save({"places": places})
+
+    return work
+
+
+def _tensors(
+    values: NDArray[np.float32], mask: NDArray[np.bool_]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    device = own_device()
+    return torch.tensor(values, device=device), torch.tensor(mask, device=device)

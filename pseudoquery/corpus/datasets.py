@@ -1,0 +1,270 @@
+"""Test collections by name: documents, queries and judgements in the formats that people have.
+
+FOLDER with corpus.jsonl           BEIR: queries.jsonl and qrels/SPLIT.tsv beside it
+FOLDER with corpus.parquet         the same in Parquet: queries.parquet and qrels/SPLIT.parquet
+FOLDER with collection.tsv         MS MARCO passages: queries.SPLIT.tsv, qrels.SPLIT.tsv
+FOLDER with msmarco-docs.tsv       MS MARCO documents: msmarco-docSPLIT-queries.tsv, -qrels.tsv
+FOLDER with psgs_w100.tsv          DPR: a *SPLIT*.json of questions with answers and passages, or
+                                   else a *SPLIT*.csv (nq-test.qa.csv) of questions with answers
+irds:ID                            anything that ir_datasets knows (an extra)
+
+Any of the files may be gzipped, with .gz after its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import glob
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pseudoquery.corpus.documents import (
+    member,
+    read_documents,
+    read_lines,
+    read_qrels,
+    read_queries,
+    read_rows,
+)
+from pseudoquery.corpus.huggingface import parquet_rows
+from pseudoquery.errors import CorpusError
+from pseudoquery.records import Document, Qrel, Query
+
+BUNDLED = ("squad-dev",)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A test collection; its documents are streamed each time they are asked for."""
+
+    name: str
+    source: str
+    """What `pseudoquery index` takes to index the documents; "" if they are not in files."""
+    documents: Callable[[], Iterator[Document]]
+    queries: tuple[Query, ...]
+    """Those that have a judgement in this split, or answers to judge by."""
+    qrels: tuple[Qrel, ...]
+
+
+def load_dataset(name: str, split: str) -> Dataset:
+    """Find a test collection by its folder or its ir_datasets id."""
+    if name.startswith("irds:"):
+        return _from_ir_datasets(name.removeprefix("irds:"))
+    if not split or split != glob.escape(split) or Path(split).name != split:
+        raise CorpusError(f"the split {split!r} is no name; it should be one such as dev or test.")
+    folder = Path(str(files("pseudoquery") / "data" / name)) if name in BUNDLED else Path(name)
+    for marker, loader in _LOADERS.items():
+        if corpus := member(folder, marker):
+            return loader(folder, corpus, split)
+    raise CorpusError(
+        f"{name} is no test collection: it should be a folder with one of "
+        f"{', '.join(_LOADERS)}; or irds: and an ir_datasets id; or {', '.join(BUNDLED)}."
+    )
+
+
+def _beir(folder: Path, corpus: Path, split: str) -> Dataset:
+    qrels = tuple(read_qrels(_one(folder / "qrels", f"{split}.tsv")))
+    return _dataset(corpus, tuple(read_queries(folder)), qrels)
+
+
+def _parquet(folder: Path, corpus: Path, split: str) -> Dataset:
+    path = _one(folder / "qrels", f"{split}.parquet")
+    qrels = []
+    for place, row in parquet_rows(path):
+        try:
+            qrels.append(Qrel(str(row["query-id"]), str(row["corpus-id"]), int(row["score"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorpusError(
+                f"{place}: a judgement should have the columns query-id, corpus-id and score; "
+                f"there are {row!r:.80}."
+            ) from error
+    return _dataset(corpus, tuple(read_queries(folder)), tuple(qrels))
+
+
+def _ms_marco_passages(folder: Path, corpus: Path, split: str) -> Dataset:
+    queries = _tsv_queries(_one(folder, f"queries.{split}*.tsv"))
+    return _dataset(corpus, queries, tuple(read_qrels(_one(folder, f"qrels.{split}*.tsv"))))
+
+
+def _ms_marco_documents(folder: Path, corpus: Path, split: str) -> Dataset:
+    queries = _tsv_queries(_one(folder, f"msmarco-doc{split}-queries.tsv"))
+    qrels = tuple(read_qrels(_one(folder, f"msmarco-doc{split}-qrels.tsv")))
+    return _dataset(corpus, queries, qrels)
+
+
+def _dpr(folder: Path, corpus: Path, split: str) -> Dataset:
+    # Where both are there, the first one knows more.
+    path = _one(folder, f"*{split}*.json", f"*{split}*.csv")
+    judged = path.name.removesuffix(".gz").endswith(".json")
+    queries, qrels = _dpr_questions(path) if judged else (_dpr_answers(path), ())
+    made = _dataset(corpus, queries, qrels, by_answers=True)
+    return replace(made, documents=lambda: _dpr_passages(corpus))
+
+
+def _dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
+    """Read questions with their answers and the passages that contain these."""
+    text = "\n".join(line for _, line in read_lines(path))
+    place = str(path)
+    queries: list[Query] = []
+    qrels: list[Qrel] = []
+    try:
+        for number, entry in enumerate(_listed(json.loads(text), object)):
+            place = f"{path} entry {number}"
+            (question,) = _listed([entry["question"]], str)
+            queries.append(Query(str(number), question, tuple(_listed(entry["answers"], str))))
+            passages = _listed(entry["positive_ctxs"], dict)
+            ids = [one["passage_id"] if "passage_id" in one else one["psg_id"] for one in passages]
+            qrels += (Qrel(str(number), str(id_), 1) for id_ in _listed(ids, str | int))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorpusError(
+            f"{place}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
+            'list of objects with "question", "answers" and "positive_ctxs".'
+        ) from error
+    return tuple(queries), tuple(qrels)
+
+
+def _dpr_answers(path: Path) -> tuple[Query, ...]:
+    """Read rows of a question and its answers, which are written as a list in Python."""
+    queries = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a lone backslash in an answer is no fault of the user's
+        for number, (place, row) in enumerate(read_rows(path)):
+            try:
+                question, answers = row
+                listed = _listed(ast.literal_eval(answers), str)
+            # What is nested too deeply is not evaluated: it exhausts the parser's own memory.
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+                raise CorpusError(
+                    f"{place}: this is not DPR's format; a row should be a question, a tab and a "
+                    "list of answers such as ['Nile', 'the Nile']."
+                ) from error
+            queries.append(Query(str(number), question, tuple(listed)))
+    return tuple(queries)
+
+
+def _dpr_passages(path: Path) -> Iterator[Document]:
+    """Read DPR's passages, whose tab-separated fields are quoted as in a CSV file."""
+    for place, row in read_rows(path):
+        if list(row) == ["id", "text", "title"]:
+            continue
+        if len(row) != 3:
+            raise CorpusError(
+                f"{place}: a passage should have an id, a text and a title: {row!r:.80}."
+            )
+        yield Document(row[0], row[1], row[2], place=place)
+
+
+def _listed(values: Any, kind: Any) -> list[Any]:
+    """Return a list whose items are all of a kind; text would pass for a list of characters."""
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"{values!r:.80} is of another type")
+    return values
+
+
+def _from_ir_datasets(name: str) -> Dataset:
+    try:
+        import ir_datasets
+    except ImportError as error:
+        raise CorpusError(
+            "ir_datasets is not installed; run: pip install 'pseudoquery[ir-datasets]'"
+        ) from error
+    try:
+        found: Any = ir_datasets.load(name)
+    except KeyError as error:
+        raise CorpusError(f"ir_datasets has no dataset {name!r}; see ir-datasets.com.") from error
+    for part, there in (
+        ("documents", found.has_docs()),
+        ("queries", found.has_queries()),
+        ("judgements", found.has_qrels()),
+    ):
+        if not there:
+            raise CorpusError(f"the ir_datasets dataset {name!r} has no {part}; choose another.")
+    queries = tuple(Query(query.query_id, query.default_text()) for query in found.queries_iter())
+    qrels = tuple(
+        Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance)) for qrel in found.qrels_iter()
+    )
+
+    def documents() -> Iterator[Document]:
+        for row in found.docs_iter():
+            title = str(getattr(row, "title", "") or "")
+            text = getattr(row, "text", None) or getattr(row, "body", None) or row.default_text()
+            yield Document(row.doc_id, text, title, place=f"irds:{name}")
+
+    judged = {qrel.query_id for qrel in qrels}
+    chosen = tuple(query for query in queries if query.id in judged)
+    if not chosen:
+        raise CorpusError(f"the ir_datasets dataset {name!r} judges no query; choose another.")
+    return Dataset(name, "", documents, chosen, qrels)
+
+
+def _dataset(
+    corpus: Path,
+    queries: tuple[Query, ...],
+    qrels: tuple[Qrel, ...],
+    *,
+    by_answers: bool = False,
+) -> Dataset:
+    """Put a collection together, of the judged queries and, `by_answers`, those with answers."""
+    judged = {qrel.query_id for qrel in qrels}
+    chosen = tuple(
+        query for query in queries if query.id in judged or (by_answers and query.answers)
+    )
+    if not chosen:
+        raise CorpusError(f"{corpus.parent}: this split has no judged queries; choose another.")
+    wanted = judged | {query.id for query in chosen}
+    if missing := wanted - {query.id for query in chosen if query.text.strip()}:
+        raise CorpusError(
+            f"{corpus.parent}: {len(missing)} judged queries have no text, the first is "
+            f"{min(missing)!r}; the queries and judgements do not belong together."
+        )
+    # Absolute, for "." has no name.
+    name = corpus.parent.absolute().name
+    return Dataset(name, str(corpus), lambda: read_documents(corpus), chosen, qrels)
+
+
+def _tsv_queries(path: Path) -> tuple[Query, ...]:
+    """Read lines of `id<TAB>text`."""
+    queries = []
+    for place, line in read_lines(path):
+        if not line.strip():
+            continue
+        id_, tab, text = line.partition("\t")
+        if not (id_ and tab and text.strip()):
+            raise CorpusError(f"{place}: a line should be an id, a tab and a question.")
+        queries.append(Query(id_, text))
+    return tuple(queries)
+
+
+def _one(folder: Path, *patterns: str) -> Path:
+    """Find the file of this very name, or else the one like it; several would be a guess.
+
+    The first pattern that any file fits decides. A file and its gzipped form are one.
+    """
+    for pattern in patterns:
+        if exact := member(folder, pattern.replace("*", "")):
+            return exact
+        like = [*folder.glob(f"{pattern}.gz"), *folder.glob(pattern)]
+        found = list({path.name.removesuffix(".gz"): path for path in like}.values())
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise CorpusError(
+                f"{folder / pattern}: there are {len(found)} such files; check the split's name."
+            )
+    raise CorpusError(
+        f"{folder / ' or '.join(patterns)}: there is no such file; check the split's name."
+    )
+
+
+_LOADERS: dict[str, Callable[[Path, Path, str], Dataset]] = {
+    "corpus.jsonl": _beir,
+    "corpus.parquet": _parquet,
+    "collection.tsv": _ms_marco_passages,
+    "msmarco-docs.tsv": _ms_marco_documents,
+    "psgs_w100.tsv": _dpr,
+}

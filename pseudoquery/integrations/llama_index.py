@@ -1,0 +1,59 @@
+"""A retriever for LlamaIndex.
+
+retriever = PseudoqueryRetriever("my-index", top=5, where={"year": {">=": 2020}})
+retriever.retrieve("How do insects survive the cold?")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
+
+try:
+    from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+except ImportError as error:
+    raise ImportError(
+        "llama-index-core is not installed; run: pip install 'pseudoquery[llama-index]'"
+    ) from error
+
+from pseudoquery.integrations.source import Source, asking, metadata_with_title
+from pseudoquery.records import Answer, Hit
+from pseudoquery.search.rank import Mode
+from pseudoquery.storage.filters import Where
+
+
+class PseudoqueryRetriever(BaseRetriever):
+    """Finds documents in an index or through a service."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        top: int = 10,
+        where: Where | None = None,
+        exact: bool = False,
+        mode: Mode = "dense",
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        """Take an index folder, an opened index, a service's address, or a client of one."""
+        super().__init__(callback_manager=callback_manager)
+        self._source = source
+        self._how = {"top": top, "where": where, "exact": exact, "mode": mode}
+
+    @cached_property
+    def _ask(self) -> Callable[..., Answer]:
+        return asking(self._source)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [_node(hit) for hit in self._ask(query_bundle.query_str, **self._how).hits]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+def _node(hit: Hit) -> NodeWithScore:
+    node = TextNode(id_=hit.id, text=hit.text, metadata=metadata_with_title(hit))
+    return NodeWithScore(node=node, score=hit.score)

@@ -1,0 +1,19 @@
+"""An index whose store is Milvus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pseudoquery.milvus.index import MilvusIndex
+
+__all__ = ["MilvusIndex"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the index, and with it pymilvus, only when it is asked for."""
+    if name != "MilvusIndex":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pseudoquery.milvus.index import MilvusIndex
+
+    return MilvusIndex

@@ -1,0 +1,576 @@
+"""Documents as rows of a Milvus collection, and back.
+
+    document    the id
+    version     a number that grows: which writing of this document the row belongs to; the time,
+                or, where a cluster has built the index, the document's place in the corpus
+    place, rows which of how many rows of that version it is
+    is_vector   whether `vector` is one of the document's, or only fills the place
+    length      of the vector; the longest one bounds the rounding of any dot product
+    facets      the metadata, in the form that filters are asked of
+    content     a piece of the document as JSON; the rows' pieces, in order, are the whole
+    vector      a pseudo query embedding, in single precision
+
+Milvus has no transactions over rows. So a document is what its newest *complete* version says: a
+new version is inserted whole before the old one is deleted, and whatever a writer that died has
+left behind is not seen, and goes with the next change of that document. One row without an id, at
+place -1, holds the settings; rows at lower places are notes of a build that is not finished.
+
+This is the only module that imports pymilvus.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.errors import CorpusError, IndexFolderError, QueryError, ServiceError
+from pseudoquery.milvus.filters import facets, narrowing, one_of, satisfying
+from pseudoquery.records import Document
+from pseudoquery.storage.filters import Where
+from pseudoquery.storage.segments import VECTOR_TYPES
+from pseudoquery.storage.store import FORMAT, Settings, Stored
+from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.writer import document_checksum, make_segment
+
+FirstStep = Literal["FLAT", "HNSW", "IVF_FLAT"]
+FIRST_STEPS: tuple[str, ...] = get_args(FirstStep)
+
+TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
+TIMEOUT = 60.0
+"""Seconds that Milvus may take for one request."""
+SILENT = {"grpc.keepalive_time_ms": 2**31 - 1, "grpc.keepalive_permit_without_calls": False}
+"""No pings, as every call has a timeout: of pymilvus' many, gRPC's usual server has enough."""
+LARGEST_SEARCH = 16_384
+"""More vectors than this Milvus does not return for a query."""
+ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 1024, 8192, 64
+IDS_AT_ONCE = 500
+"""Documents in one request; with 16 vectors each, their rows are still few."""
+ID_BYTES, FACET_BYTES = 1024, 60_000
+PIECE = 8_000
+"""Characters of a document's content in one row: an answer of few rows is not too long to send."""
+SETTINGS_PLACE, NOTE_PLACE = -1, -2
+NO_CONNECTION, NOT_LOADED = 2, 101
+"""Codes of pymilvus and of the server; gRPC has its own."""
+
+_BUILD: dict[str, dict[str, int]] = {
+    "FLAT": {},
+    "HNSW": {"M": 32, "efConstruction": 200},
+    "IVF_FLAT": {"nlist": 1024},
+}
+_Item = TypeVar("_Item")
+_FACTS = ["document", "version", "place", "rows", "is_vector", "content"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A document as the collection holds it, with its vectors (k, dim) if they were asked for."""
+
+    stored: Stored
+    vectors: NDArray[np.float32]
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Documents are in the order in which they were added."""
+        return self.stored.ordinal, self.stored.document.id
+
+
+class Found(NamedTuple):
+    """What the engine found for one query vector: dots in falling order, and whose they are."""
+
+    ids: list[str]
+    dots: list[float]
+
+
+class Collection:
+    """A collection in Milvus that holds an index; every method that returns has been committed."""
+
+    def __init__(self, client: Any, address: str, settings: Settings, first_step: str) -> None:
+        self._client = client
+        self._name = address.rpartition("/")[2]
+        self.address = address
+        self.settings = settings
+        self.first_step = first_step
+        self._norm = 1.0
+
+    @classmethod
+    def create(
+        cls,
+        address: str,
+        settings: Settings,
+        first_step: str = "FLAT",
+        *,
+        token: str = "",
+        notes: Mapping[str, str] | None = None,
+    ) -> Collection:
+        """Make a new, empty collection; notes are remembered from the start."""
+        if first_step not in FIRST_STEPS:
+            raise IndexFolderError(
+                f"there is no first step {first_step!r}; choose one of {', '.join(FIRST_STEPS)}."
+            )
+        if settings.vector_type not in VECTOR_TYPES:
+            raise IndexFolderError(
+                f"vector_type is {settings.vector_type!r}; choose one of {', '.join(VECTOR_TYPES)}."
+            )
+        server, name = _split(address)
+        with plain_errors(address):
+            client = _connect(server, token)
+            if client.has_collection(name, timeout=TIMEOUT):
+                raise IndexFolderError(
+                    f"{server} already has a collection {name!r}; open it, or choose another name."
+                )
+            _create(client, name, settings.dimension, first_step)
+            made = cls(client, address, settings, first_step)
+            made.insert_rows([*map(made._note_row, (notes or {}).items()), made._settings_row()])
+        return made
+
+    @classmethod
+    def is_there(cls, address: str, token: str = "") -> bool:
+        """Say whether there is such a collection."""
+        server, name = _split(address)
+        with plain_errors(address):
+            return bool(_connect(server, token).has_collection(name, timeout=TIMEOUT))
+
+    @classmethod
+    def open(cls, address: str, token: str = "") -> Collection:
+        """Open a collection that is there."""
+        server, name = _split(address)
+        with plain_errors(address):
+            client = _connect(server, token)
+            if not client.has_collection(name, timeout=TIMEOUT):
+                raise IndexFolderError(
+                    f"{server} has no collection {name!r}; make it with `pseudoquery index` or "
+                    "MilvusIndex.create."
+                )
+            schema = client.describe_collection(name, timeout=TIMEOUT)
+            types = {one["name"]: one["params"] for one in schema["fields"]}
+            if not {*_FACTS, "length", "facets", "vector"} <= types.keys():
+                raise _strange(address)
+            index = client.describe_index(name, "vector", timeout=TIMEOUT) or {}
+            client.load_collection(name, timeout=TIMEOUT)
+            found = cls(client, address, Settings("", "", 0, {}), str(index.get("index_type")))
+            found.settings = found._read_settings()
+        dimension = int(types["vector"]["dim"])
+        if (found.settings.dimension, index.get("metric_type")) != (dimension, "IP"):
+            raise IndexFolderError(
+                f"the vectors of {address} have {dimension} dimensions and are compared by "
+                f"{index.get('metric_type')}; they should have {found.settings.dimension}, and be "
+                "compared by IP; build the index again under another name."
+            )
+        return found
+
+    @property
+    def folder(self) -> str:
+        """Where the index is; the name is the one that a store on disk uses."""
+        return self.address
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether the engine compares with every vector, so that what it leaves out is smaller."""
+        return self.first_step == "FLAT"
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Collection]:
+        """Read what has been acknowledged so far; Milvus keeps no older state to go back to."""
+        with plain_errors(self.address):
+            yield self
+
+    bare_snapshot = snapshot  # there are no vectors that a reader of documents could do without
+
+    @contextmanager
+    def writer(self) -> Iterator[Collection]:
+        """Change documents. There may be many writers: the newest version of a document counts."""
+        with plain_errors(self.address):
+            yield self
+
+    @property
+    def view(self) -> View:
+        """Refuse: all vectors at once are what a folder has, and the engine does not give."""
+        raise QueryError("an index in Milvus has no such comparison.")
+
+    def count(self) -> int:
+        """Count documents, by their first rows; one that is being replaced may count twice."""
+        return self._count("place == 0")
+
+    def count_vectors(self, expression: str = "") -> int:
+        """Count vectors."""
+        return self._count(_both("is_vector == true", expression))
+
+    def get(self, id: str) -> Stored | None:  # noqa: A002
+        """Find a document by its id."""
+        found = self.read([id], vectors=False).get(id)
+        return found.stored if found else None
+
+    def documents(self, where: Where | None = None) -> Iterator[Stored]:
+        """Read all documents that satisfy a filter, in the order in which they were added."""
+        for block in self.blocks(where, vectors=False):
+            yield from (kept.stored for kept in block)
+
+    def blocks(self, where: Where | None = None, *, vectors: bool = True) -> Iterator[list[Kept]]:
+        """Read the documents that satisfy a filter, some at a time, in order."""
+        first_rows = self.rows(_both("place == 0", narrowing(where)), ["document", "version"])
+        newest: dict[str, int] = {}
+        for row in first_rows:
+            newest[row["document"]] = max(row["version"], newest.get(row["document"], 0))
+        in_order = sorted(newest, key=lambda id_: (newest[id_], id_))
+        for ids in groups(in_order, IDS_AT_ONCE):
+            found = self.read(ids, vectors=vectors)
+            allowed = satisfying(where, [kept.stored.document for kept in found.values()])
+            yield sorted((found[id_] for id_ in allowed), key=lambda kept: kept.order)
+
+    def read(self, ids: Iterable[str], *, vectors: bool = True) -> dict[str, Kept]:
+        """Read the documents with these ids, those that are there."""
+        wanted = [*_FACTS, "vector"] if vectors else _FACTS
+        return {kept.stored.document.id: kept for kept in self._complete(ids, wanted)}
+
+    def versions(self, ids: Iterable[str]) -> Iterator[Stored]:
+        """Read all versions of the documents with these ids; the newest of each is the last."""
+        return (kept.stored for kept in self._complete(ids, _FACTS))
+
+    def search(
+        self, queries: NDArray[np.float32], number: int, expression: str = ""
+    ) -> list[Found]:
+        """Find the `number` largest dot products for each query vector."""
+        depth = {"HNSW": {"ef": max(2 * number, 128)}, "IVF_FLAT": {"nprobe": 128}}
+        found = []
+        for some in groups(queries.tolist(), QUERIES_AT_ONCE):
+            answers = self._client.search(
+                self._name,
+                data=list(some),
+                anns_field="vector",
+                filter=_both("is_vector == true", expression),
+                limit=number,
+                output_fields=["document"],
+                search_params={"metric_type": "IP", "params": depth.get(self.first_step, {})},
+                consistency_level="Strong",
+                timeout=TIMEOUT,
+            )
+            found += [
+                Found(
+                    [hit["entity"]["document"] for hit in hits], [hit["distance"] for hit in hits]
+                )
+                for hits in answers
+            ]
+        return found
+
+    def norm(self) -> float:
+        """Return a length that no vector exceeds."""
+        # Milvus has no maximum, but can say whether anything is longer; mostly nothing is.
+        longer = True
+        while longer:
+            longer = self._client.query(
+                self._name,
+                filter=f"length > {self._norm!r}",
+                output_fields=["length"],
+                limit=ROWS_AT_ONCE,
+                consistency_level="Strong",
+                timeout=TIMEOUT,
+            )
+            self._norm = max([self._norm, *(row["length"] for row in longer)])
+        return self._norm
+
+    def known(self, ids: Iterable[str]) -> dict[str, tuple[bytes, str]]:
+        """Look up the checksum and place of those documents that are already there."""
+        found = self.read(ids, vectors=False)
+        return {
+            id_: (kept.stored.checksum, kept.stored.document.place) for id_, kept in found.items()
+        }
+
+    def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
+        """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
+        for batch in groups(zip(documents, vectors, strict=True), IDS_AT_ONCE):
+            ids = [document.id for document, _ in batch]
+            known = list(self.rows(_of_documents(ids), ["version"]))
+            # A clock may have been set back: a new version must be newer than any that is there.
+            first = max([time.time_ns(), *(row["version"] + 1 for row in known)])
+            rows: list[dict[str, Any]] = []
+            for number, (document, own) in enumerate(batch):
+                rows += self.rows_of(document, own, first + number)
+            self.insert_rows(rows)
+            if known:
+                self.delete_rows(_both(_of_documents(ids), f"version < {first}"))
+
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        """Delete documents; returns the ids that were there."""
+        ids = list(dict.fromkeys(ids))
+        there = self.read(ids, vectors=False)
+        for some in groups(ids, IDS_AT_ONCE):
+            self.delete_rows(_of_documents(some))
+        return [id_ for id_ in ids if id_ in there]
+
+    def remembered(self, name: str) -> str | None:
+        """Return the note of this name."""
+        row = next(self.rows(_of_note(name), ["content"]), None)
+        return None if row is None else str(row["content"])
+
+    def forget(self, name: str) -> None:
+        """Forget the note of this name."""
+        self.delete_rows(_of_note(name))
+
+    def compact(self) -> None:
+        """Let the engine give the space of deleted rows back."""
+        self._client.compact(self._name, timeout=TIMEOUT)
+
+    def rows(self, expression: str, output: list[str]) -> Iterator[dict[str, Any]]:
+        """Read rows, however many there are."""
+        asked: dict[str, Any] = {
+            "collection_name": self._name,
+            "filter": expression,
+            "output_fields": output,
+            "consistency_level": "Strong",
+            "timeout": TIMEOUT,
+        }
+        # Few come at once; an iterator asks several times, and each time waits for the engine.
+        few = self._client.query(limit=FEW_ROWS, **asked)
+        if len(few) < FEW_ROWS:
+            yield from few
+            return
+        pages = self._client.query_iterator(batch_size=ROWS_AT_ONCE, **asked)
+        try:
+            while page := pages.next():
+                yield from page
+        finally:
+            pages.close()
+
+    def insert_rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write rows, some in each request."""
+        for some in groups(rows, ROWS_AT_ONCE):
+            self._client.insert(self._name, list(some), timeout=TIMEOUT)
+
+    def delete_rows(self, expression: str) -> None:
+        """Delete the rows that an expression describes."""
+        self._client.delete(self._name, filter=expression, timeout=TIMEOUT)
+
+    def rows_of(
+        self, document: Document, vectors: NDArray[np.float32], version: int
+    ) -> list[dict[str, Any]]:
+        """Write a document as rows."""
+        self._check(document)
+        own = self._rounded(vectors)
+        pieces = _pieces(document)
+        count = max(len(own), len(pieces))
+        filled = np.zeros((count, self.settings.dimension), dtype=np.float32)
+        filled[: len(own)] = own
+        lengths = np.linalg.norm(filled.astype(np.float64), axis=1)
+        return [
+            {
+                "document": document.id,
+                "version": version,
+                "place": place,
+                "rows": count,
+                "is_vector": place < len(own),
+                "length": float(lengths[place]),
+                "facets": facets(document.metadata),
+                "content": pieces[place] if place < len(pieces) else "",
+                "vector": filled[place].tolist(),
+            }
+            for place in range(count)
+        ]
+
+    def bare_row(
+        self, place: int, name: str = "", *, version: int = 0, content: str = ""
+    ) -> dict[str, Any]:
+        """Write something that is no document as a row."""
+        return {
+            "document": name,
+            "version": version,
+            "place": place,
+            "rows": 1,
+            "is_vector": False,
+            "length": 0.0,
+            "facets": {},
+            "content": content,
+            "vector": [0.0] * self.settings.dimension,
+        }
+
+    def _settings_row(self) -> dict[str, Any]:
+        return self.bare_row(SETTINGS_PLACE, content=json.dumps(asdict(self.settings)))
+
+    def _note_row(self, note: tuple[str, str]) -> dict[str, Any]:
+        name, content = note
+        return self.bare_row(NOTE_PLACE, name, content=content)
+
+    def _read_settings(self) -> Settings:
+        row = next(self.rows(f"place == {SETTINGS_PLACE}", ["content"]), None)
+        if row is None:
+            raise _strange(self.address)
+        saved = json.loads(row["content"])
+        if saved["format"] > FORMAT:
+            raise IndexFolderError(
+                f"{self.address} has format {saved['format']}, and this version reads up to "
+                f"{FORMAT}; upgrade with: pip install -U pseudoquery"
+            )
+        return Settings(**{field.name: saved[field.name] for field in fields(Settings)})
+
+    def _check(self, document: Document) -> None:
+        where = document.place or f"document {document.id!r}"
+        if (size := len(document.id.encode())) > ID_BYTES:
+            raise CorpusError(f"{where}: the id has {size} bytes; Milvus gets at most {ID_BYTES}.")
+        if (size := len(json.dumps(facets(document.metadata)))) > FACET_BYTES:
+            raise CorpusError(
+                f"{where}: the metadata takes {size} bytes in filters; "
+                f"Milvus gets at most {FACET_BYTES}."
+            )
+
+    def _rounded(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Round vectors as an index folder of the same settings does, so that scores are equal."""
+        nothing = np.zeros(0, dtype=np.int64)
+        dtype = VECTOR_TYPES[self.settings.vector_type]
+        shaped = vectors.reshape(-1, self.settings.dimension)
+        return make_segment(shaped, nothing, nothing, dtype).decoded()
+
+    def _complete(self, ids: Iterable[str], output: list[str]) -> Iterator[Kept]:
+        """Put documents together from their rows: all versions that are complete, older first."""
+        for some in groups(ids, IDS_AT_ONCE):
+            versions: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
+            for row in self.rows(_of_documents(some), output):
+                # A request that was sent twice, because its answer was lost, leaves rows twice.
+                versions[row["version"], row["document"]][row["place"]] = row
+            for (version, id_), own in sorted(versions.items()):
+                if len(own) == own[min(own)]["rows"]:
+                    yield self._kept(version, id_, [own[place] for place in sorted(own)])
+
+    def _kept(self, version: int, id_: str, rows: Sequence[Mapping[str, Any]]) -> Kept:
+        title, text, metadata, place = json.loads("".join(row["content"] for row in rows))
+        document = Document(id_, text, title, metadata, place)
+        vectors = [row["vector"] for row in rows if row["is_vector"] and "vector" in row]
+        return Kept(
+            Stored(version, document, document_checksum(document)),
+            np.array(vectors, dtype=np.float32).reshape(-1, self.settings.dimension),
+        )
+
+    def _count(self, expression: str) -> int:
+        rows = self._client.query(
+            self._name,
+            filter=expression,
+            output_fields=["count(*)"],
+            consistency_level="Strong",
+            timeout=TIMEOUT,
+        )
+        return int(rows[0]["count(*)"])
+
+
+@contextmanager
+def plain_errors(address: str) -> Iterator[None]:
+    """Say in one sentence what Milvus could not do."""
+    milvus = _milvus()
+    import grpc
+
+    try:
+        yield
+    except (milvus.MilvusException, grpc.RpcError) as error:
+        code = error.code() if callable(error.code) else error.code
+        silent = (NO_CONNECTION, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        if code in silent:
+            raise ServiceError(
+                f"no Milvus answers at {address}; start it, or correct the address."
+            ) from error
+        if code == NOT_LOADED:
+            raise ServiceError(
+                f"Milvus does not hold {address} in memory, as after a restart; open it again."
+            ) from error
+        text = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
+        raise ServiceError(f"Milvus at {address} refuses: {text}.") from error
+
+
+def _milvus() -> Any:
+    try:
+        import pymilvus
+    except ImportError as error:
+        raise ServiceError(
+            "pymilvus is not installed; run: pip install 'pseudoquery[milvus]'"
+        ) from error
+    # It would print a traceback for each error that is raised anyway.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    return pymilvus
+
+
+def _connect(server: str, token: str) -> Any:
+    token = token or os.environ.get(TOKEN, "")
+    return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Part an address into the server's and the collection's name."""
+    server, _, name = address.rpartition("/")
+    scheme, _, host = server.partition("://")
+    if "@" in host:  # it would be shown wherever the address is
+        raise ServiceError(
+            "an address holds no user and no password; give them as a token, USER:PASSWORD, in the "
+            f"environment variable {TOKEN}."
+        )
+    if scheme not in ("http", "https") or not host or not name.isidentifier():
+        raise ServiceError(
+            f"{address!r} is not the address of a collection; write it as "
+            "http://HOST:PORT/NAME, with a name of letters, digits and underscores."
+        )
+    return server, name
+
+
+def _create(client: Any, name: str, dimension: int, first_step: str) -> None:
+    kind = _milvus().DataType
+    schema = client.create_schema(auto_id=True, enable_dynamic_field=False)
+    schema.add_field("row", kind.INT64, is_primary=True)
+    schema.add_field("document", kind.VARCHAR, max_length=ID_BYTES)
+    for field in ("version", "place", "rows"):
+        schema.add_field(field, kind.INT64)
+    schema.add_field("is_vector", kind.BOOL)
+    schema.add_field("length", kind.DOUBLE)
+    schema.add_field("facets", kind.JSON)
+    schema.add_field("content", kind.VARCHAR, max_length=65_535)
+    schema.add_field("vector", kind.FLOAT_VECTOR, dim=dimension)
+    index = client.prepare_index_params()
+    index.add_index("vector", index_type=first_step, metric_type="IP", params=_BUILD[first_step])
+    client.create_collection(
+        name,
+        schema=schema,
+        index_params=index,
+        consistency_level="Strong",
+        timeout=TIMEOUT,
+    )
+
+
+def _strange(address: str) -> IndexFolderError:
+    return IndexFolderError(
+        f"{address} is a collection that was not made by pseudoquery, or not to the end; "
+        "choose another name, or drop it in Milvus."
+    )
+
+
+def _pieces(document: Document) -> list[str]:
+    """Write a document as JSON, in pieces that fit into a row each."""
+    content = json.dumps(
+        [document.title, document.text, dict(document.metadata), document.place],
+        ensure_ascii=False,
+    )
+    return [content[start : start + PIECE] for start in range(0, len(content), PIECE)]
+
+
+def _of_documents(ids: Sequence[str]) -> str:
+    """Describe the rows of documents; the settings and notes have names of their own."""
+    return _both("place >= 0", one_of("document", ids))
+
+
+def _of_note(name: str) -> str:
+    return _both(f"place == {NOTE_PLACE}", one_of("document", [name]))
+
+
+def _both(first: str, second: str) -> str:
+    return f"{first} and ({second})" if second else first
+
+
+def groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
+    """Part items into groups of `count`."""
+    rest = iter(items)
+    while group := tuple(islice(rest, count)):
+        yield group

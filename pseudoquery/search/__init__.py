@@ -1,0 +1,1 @@
+"""From a snapshot and query vectors to ranked documents, with proof."""

@@ -1,0 +1,151 @@
+"""All vectors of a view on a GPU: every document scored in one pass, well enough to prove the best.
+
+What the GPU finds are estimates, off by no more than a bound on the rounding. The documents whose
+estimates come that close to the n-th best are scored again in double precision (`search`), so that
+an answer is the same as without a GPU, to the last bit, and proven in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pseudoquery.method.representation import Representation
+from pseudoquery.storage.segments import Segment
+from pseudoquery.storage.vector_view import View
+
+if TYPE_CHECKING:
+    from pseudoquery.search.gpu_search import Documents
+
+PARTS = 8
+"""So many times vectors are added to those on the GPU before all are sent there anew."""
+SPARE = 2 << 30
+"""Bytes of the GPU's memory that are left to the encoder and to what a search needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuScan:
+    """A view's vectors: on the GPU if it has room for them all, else sent there for each search."""
+
+    segments: tuple[Segment, ...]
+    parts: tuple[Documents, ...]
+    widest: int
+    """The largest number of vectors that a document has."""
+    filled: NDArray[np.bool_] | None
+    """(documents,): which have vectors; None if all have."""
+    device: torch.device
+
+    def covers(self, view: View) -> bool:
+        """Say whether these are this view's vectors."""
+        return len(self.segments) == len(view.segments) and self.begins(view)
+
+    def begins(self, view: View) -> bool:
+        """Say whether these are the first of this view's vectors."""
+        same = (one is other for one, other in zip(self.segments, view.segments, strict=False))
+        return len(self.segments) <= len(view.segments) and all(same)
+
+    def best(
+        self,
+        queries: NDArray[np.float32],
+        settings: Representation,
+        count: int,
+        allowed: NDArray[np.bool_] | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Estimate all documents' scores for query vectors (queries, dim); keep the `count` best.
+
+        Returns their places in the view (queries, count) and the estimates, falling in each row.
+        """
+        from pseudoquery.search.gpu_search import search
+
+        numbers, scores = search(
+            self.parts,
+            torch.from_numpy(queries).to(self.device),
+            count,
+            scale=settings.scale,
+            score=settings.score,
+            allowed=None if allowed is None else torch.from_numpy(allowed),
+        )
+        return numbers.cpu().numpy(), scores.double().cpu().numpy()
+
+
+def make_gpu_scan(
+    view: View, known: GpuScan | None = None, device: str | torch.device = "cuda"
+) -> GpuScan | None:
+    """Send a view's vectors to the GPU: only the new ones, if a scan of the others is given.
+
+    A document with more vectors than the kernel can score is not for it: then there is none.
+    """
+    from pseudoquery.search.gpu_search import WIDEST
+
+    counts = np.diff(view.offsets)
+    widest = int(counts.max(initial=0))
+    if widest > WIDEST:
+        return None
+    parts = known.parts if known else ()
+    new = view.segments[len(known.segments) if known else 0 :]
+    filled = counts > 0
+    place = torch.device(device)
+    return GpuScan(
+        view.segments,
+        parts + _sent([one for one in new if len(one.counts)], place),
+        widest,
+        None if filled.all() else filled,
+        place,
+    )
+
+
+def can_grow(scan: GpuScan, view: View) -> bool:
+    """Say whether it is better to add to a scan than to begin anew."""
+    return len(scan.parts) < PARTS and scan.begins(view)
+
+
+def _sent(segments: Sequence[Segment], device: torch.device) -> tuple[Documents, ...]:
+    """Put segments together on the device; where that has no room, take them as they are."""
+    from pseudoquery.search.gpu_search import documents
+
+    if not segments:
+        return ()
+    if not _have_room(segments, device):
+        return tuple(
+            documents(torch.from_numpy(one.vectors), _offsets([one]), _scales([one]))
+            for one in segments
+        )
+    count = sum(len(one.vectors) for one in segments)
+    first = torch.from_numpy(segments[0].vectors)
+    vectors = torch.empty(count, first.shape[1], dtype=first.dtype, device=device)
+    start = 0
+    for one in segments:
+        vectors[start : start + len(one.vectors)] = torch.from_numpy(one.vectors)
+        start += len(one.vectors)
+    scales = _scales(segments)
+    return (
+        documents(
+            vectors,
+            _offsets(segments).to(device),
+            None if scales is None else scales.to(device),
+        ),
+    )
+
+
+def _have_room(segments: Sequence[Segment], device: torch.device) -> bool:
+    if device.type != "cuda":
+        return True
+    torch.cuda.empty_cache()  # what was freed here is not free to the driver
+    free, _ = torch.cuda.mem_get_info(device)
+    return sum(one.vectors.nbytes for one in segments) + SPARE <= free
+
+
+def _offsets(segments: Sequence[Segment]) -> torch.Tensor:
+    counts = np.concatenate([one.counts for one in segments])
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def _scales(segments: Sequence[Segment]) -> torch.Tensor | None:
+    """Put the lengths of the steps of vectors in 8 bits together."""
+    found = [one.scales for one in segments if one.scales is not None]
+    return torch.from_numpy(np.concatenate(found)) if found else None

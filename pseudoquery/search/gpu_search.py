@@ -1,0 +1,543 @@
+"""Exact search on a GPU: every document scored in one pass over the vectors, the n best kept.
+
+A document's score and number become one 64-bit key, whose order is "larger score first, then the
+smaller number": so the best are the largest keys, and no two keys are equal, whatever the order in
+which programs end. A sample of the documents tells a key that some more than n of all reach: one
+pass then writes down only those, a few thousand for each query, never all scores. If they turn out
+to be fewer than n, or too many, the documents are gone through once more, in pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pseudoquery.method.gpu import shared_memory
+from pseudoquery.method.representation import Score
+
+SAMPLE = 251
+"""One document in so many sets the bound; a prime, against corpora that repeat a pattern."""
+DEVIATIONS = 6
+"""The bound is so many standard deviations lower than the sample suggests ..."""
+SPARE = 12
+"""... and lower by so many of its documents, since for a few best the chances are more uneven."""
+STEPS = {torch.float16: 2048.0, torch.bfloat16: 256.0, torch.float32: 1.0, torch.int8: 254.0}
+"""A query is a sum of parts in the vectors' type, each so much finer than the one before."""
+NOTHING = -(1 << 63)
+"""The key of no document."""
+WIDEST = 256
+"""A document's dots are held by one program, so it can't have any number of vectors."""
+DENSE = 1 << 16
+"""So many documents can have all of their keys written for each query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The vectors of all documents, on the GPU or, if they are to be streamed, on the host."""
+
+    vectors: Tensor
+    """(total, dim), contiguous; float16, bfloat16, float32 or int8."""
+    width: int
+    """The most vectors that a document has."""
+    offsets: Tensor | None = None
+    """(documents + 1,), int64; None if every document has `width` vectors."""
+    scales: Tensor | None = None
+    """(total,), float32: what each int8 vector is to be multiplied by."""
+
+    @property
+    def count(self) -> int:
+        """How many documents there are."""
+        if self.offsets is None:
+            return len(self.vectors) // self.width if self.width else 0
+        return len(self.offsets) - 1
+
+    def part(self, start: int, end: int) -> Documents:
+        """Take the documents from start to end, without copying their vectors."""
+        if self.offsets is None:
+            first, last, offsets = start * self.width, end * self.width, None
+        else:
+            first, last = (int(self.offsets[place]) for place in (start, end))
+            offsets = self.offsets[start : end + 1] - first
+        scales = None if self.scales is None else self.scales[first:last]
+        return replace(self, vectors=self.vectors[first:last], offsets=offsets, scales=scales)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How much one program scores at once; a matter of speed alone."""
+
+    vectors: int
+    queries: int
+    chunk: int
+    warps: int
+    stages: int
+
+    @classmethod
+    def fitting(cls, queries: int, dtype: torch.dtype, parts: int, shared: int) -> Tile:
+        """Choose by the number of queries: few are bound by memory, many by the tensor cores.
+
+        What is here was fastest on an H200 or, for less shared memory than its, fits.
+        """
+        if dtype == torch.float32:
+            return cls(64, 16 if queries <= 16 else 64, 32, 4, 3)
+        if queries <= 16 and dtype == torch.int8:
+            return cls(256, 16, 128, 8, 3)
+        if queries <= 16:
+            # The more is on its way from memory, the better: 36 KB a stage.
+            return cls(256, 16, 64, 8, 6 if shared >= 224 << 10 else 4)
+        if queries <= 64 or dtype == torch.int8:
+            return cls(128, min(64, int(triton.next_power_of_2(queries))), 64, 4, 4)
+        # 128 x 256 sums are half of the registers; a second such product would not fit.
+        return cls(256 if parts == 1 else 128, 128, 64, 8, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked, the same of every part of the documents."""
+
+    parts: Tensor
+    """(parts, queries, dim), in the type of the vectors."""
+    units: Tensor
+    """(queries,), float32: what the sum of a query's parts is multiplied by."""
+    top: int
+    scale: float
+    score: Score
+    tile: Tile
+
+
+def documents(
+    vectors: Tensor, offsets: Tensor | None = None, scales: Tensor | None = None
+) -> Documents:
+    """Take vectors (documents, k, dim), or (total, dim) with offsets (documents + 1)."""
+    if vectors.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.int8):
+        raise TypeError(f"vectors are {vectors.dtype}; give float16, bfloat16, float32 or int8")
+    if offsets is None:
+        width = vectors.shape[1]
+    else:
+        offsets = offsets.to(torch.int64)
+        counts = offsets.diff()
+        width = int(counts.max()) if len(counts) else 0
+        if len(counts) and width and bool((counts == width).all()):
+            offsets = None  # every place can be told without them
+    flat = vectors.reshape(-1, vectors.shape[-1]).contiguous()
+    if scales is not None:
+        scales = scales.reshape(-1).float()
+        if len(scales) != len(flat):
+            raise ValueError(f"{len(scales)} scales for {len(flat)} vectors")
+    return Documents(flat, width, offsets, scales)
+
+
+def search(
+    corpus: Documents | Sequence[Documents],
+    queries: Tensor,
+    top: int,
+    *,
+    scale: float = 1.0,
+    score: Score = "softmax",
+    allowed: Tensor | None = None,
+    tile: Tile | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the best documents' numbers (queries, top) and scores; equal ones by number.
+
+    Queries (queries, dim) are on the GPU. In single precision they count with 22 bits (16 beside
+    bfloat16 vectors), at the cost of two products; rounded to the vectors' type, of one. 8-bit
+    vectors are multiplied as integers, with three of a query. The scale is above 0. Allowed
+    (documents,) is True where a document takes part; where too few do, the numbers are -1. Several
+    corpora are numbered through. What is on the host is sent over piece by piece, each while the
+    last is scored.
+    """
+    if scale <= 0:
+        raise ValueError(f"scale is {scale}; it must be above 0")
+    given = [corpus] if isinstance(corpus, Documents) else corpus
+    parts = [part for part in given if part.count]
+    count = sum(part.count for part in parts)
+    if count >= 1 << 31:
+        raise ValueError(f"{count} documents; a key has room for {(1 << 31) - 1}")
+    widest = max((part.width for part in parts), default=0)
+    if widest > WIDEST:
+        raise ValueError(f"a document has {widest} vectors; at most {WIDEST} fit a program")
+    nothing = torch.full((len(queries), min(top, count)), NOTHING, device=queries.device)
+    if not nothing.numel():
+        return _decoded(nothing)
+    question = _question(parts[0], queries, top, scale, score, tile)
+    if allowed is not None:
+        allowed = allowed.to(device=queries.device, dtype=torch.bool)
+    found, enough, base = [], [], 0
+    for part in parts:
+        own = None if allowed is None else allowed[base : base + part.count]
+        if part.vectors.device != queries.device:
+            found.append(_best_of_host(part, question, own, base))
+        elif part.count <= max(DENSE, _capacity(top)):
+            found.append(_all_keys(part, question, own, base=base))
+        else:
+            keys, fitting = _sampled_best(part, question, own, base)
+            found.append(keys)
+            enough.append(fitting)
+        base += part.count
+    answer = _decoded(_largest(found, top))
+    # The host waits only here, when everything that there is to do has been handed over.
+    if all(map(bool, enough)):
+        return answer
+    return _decoded(_best_in_pieces(parts, question, allowed))
+
+
+def _question(
+    corpus: Documents, queries: Tensor, top: int, scale: float, score: Score, tile: Tile | None
+) -> _Question:
+    dtype = corpus.vectors.dtype
+    units = torch.ones(len(queries), device=queries.device)
+    if dtype == torch.int8:
+        # A power of two, so that numbers of few digits, such as integers, stay what they are.
+        largest = queries.float().abs().amax(dim=1)
+        units = torch.ldexp(units, torch.frexp(largest / 127).exponent)
+    count = 3 if dtype == torch.int8 else 1 if dtype in (torch.float32, queries.dtype) else 2
+    parts = []
+    rest = queries.float() / units[:, None]
+    for _ in range(count):
+        parts.append((rest.round() if dtype == torch.int8 else rest).to(dtype))
+        rest = (rest - parts[-1].float()) * STEPS[dtype]
+    tile = tile or Tile.fitting(len(queries), dtype, count, shared_memory(queries.device))
+    return _Question(torch.stack(parts), units, top, scale, score, tile)
+
+
+def _rank(top: int) -> int:
+    """Say which of a sample's best, counted from 1, sets the bound for the `top` best of all."""
+    expected = top / SAMPLE
+    return math.ceil(expected + DEVIATIONS * math.sqrt(expected)) + SPARE
+
+
+def _capacity(top: int) -> int:
+    """Make room for twice as many keys as will probably reach the bound."""
+    return 2 * SAMPLE * _rank(top)
+
+
+def _sampled_best(
+    corpus: Documents, question: _Question, allowed: Tensor | None, base: int
+) -> tuple[Tensor, Tensor]:
+    """Find keys (queries, capacity) among which the largest are, and whether they surely are."""
+    sample = _all_keys(corpus, question, allowed, base=base, stride=SAMPLE)
+    least = sample.topk(_rank(question.top)).values[:, -1].contiguous()
+    queries, capacity = question.parts.shape[1], _capacity(question.top)
+    keys = torch.full((queries, capacity), NOTHING, device=least.device)
+    filled = torch.zeros(queries, dtype=torch.int32, device=least.device)
+    _launch(corpus, question, allowed, keys, corpus.count, least=least, filled=filled, base=base)
+    # A sample with too few documents bounds nothing: then all that there are have passed.
+    enough = (filled >= question.top) | (least == NOTHING)
+    return keys, (enough & (filled <= capacity)).all()
+
+
+def _best_in_pieces(
+    parts: Sequence[Documents], question: _Question, allowed: Tensor | None
+) -> Tensor:
+    """Find the largest keys without a bound, for a corpus in an order that misleads a sample."""
+    found: list[Tensor] = []
+    base = 0
+    for part in parts:
+        own = None if allowed is None else allowed[base : base + part.count]
+        if part.vectors.device != question.parts.device:
+            found = [_largest([*found, _best_of_host(part, question, own, base)], question.top)]
+        else:
+            for first in range(0, part.count, DENSE):
+                keys = _all_keys(part, question, own, base=base, first=first, most=DENSE)
+                found = [_largest([*found, keys], question.top)]
+        base += part.count
+    return found[0]
+
+
+def _best_of_host(
+    corpus: Documents, question: _Question, allowed: Tensor | None, base: int
+) -> Tensor:
+    """Find the same where the vectors are on the host."""
+    found: list[Tensor] = []
+    for start, piece in _streamed(corpus, question.parts.device):
+        own = None if allowed is None else allowed[start : start + piece.count]
+        keys = _all_keys(piece, question, own, base=base + start)
+        found = [_largest([*found, keys], question.top)]
+    return _largest(found, question.top)
+
+
+def _largest(keys: Sequence[Tensor], top: int) -> Tensor:
+    """Keep the `top` largest keys of each query, in order, or all that there are."""
+    together = keys[0] if len(keys) == 1 else torch.cat(list(keys), dim=1)
+    return together.topk(min(top, together.shape[1])).values
+
+
+def _all_keys(
+    corpus: Documents,
+    question: _Question,
+    allowed: Tensor | None,
+    *,
+    base: int = 0,
+    first: int = 0,
+    stride: int = 1,
+    most: int | None = None,
+) -> Tensor:
+    """Write the key of every stride-th document from the first on, (queries, documents)."""
+    count = triton.cdiv(corpus.count - first, stride)
+    count = count if most is None else min(count, most)
+    keys = torch.full((question.parts.shape[1], count), NOTHING, device=question.parts.device)
+    _launch(corpus, question, allowed, keys, count, base=base, first=first, stride=stride)
+    return keys
+
+
+def _launch(
+    corpus: Documents,
+    question: _Question,
+    allowed: Tensor | None,
+    keys: Tensor,
+    count: int,
+    *,
+    least: Tensor | None = None,
+    filled: Tensor | None = None,
+    base: int = 0,
+    first: int = 0,
+    stride: int = 1,
+) -> None:
+    tile, queries = question.tile, question.parts.shape[1]
+    dimension = corpus.vectors.shape[1]
+    width = int(triton.next_power_of_2(max(1, corpus.width)))
+    texts = max(1, tile.vectors // width)
+    blocks = triton.cdiv(queries, tile.queries)
+    # Triton wants a pointer where none is read.
+    none = question.units
+    _score[(triton.cdiv(count, texts) * blocks,)](
+        corpus.vectors,
+        none if corpus.offsets is None else corpus.offsets,
+        none if corpus.scales is None else corpus.scales,
+        none if allowed is None else allowed,
+        question.parts,
+        question.units,
+        none if least is None else least,
+        none if filled is None else filled,
+        keys,
+        count,
+        queries,
+        corpus.width,
+        question.scale,
+        base,
+        first,
+        stride,
+        keys.shape[1],
+        DIM=dimension,
+        DOCUMENTS=texts,
+        WIDTH=width,
+        QUERIES=tile.queries,
+        CHUNK=tile.chunk,
+        PARTS=len(question.parts),
+        STEP=STEPS[corpus.vectors.dtype],
+        RAGGED=corpus.offsets is not None,
+        SCALED=corpus.scales is not None,
+        FILTERED=allowed is not None,
+        FULL=corpus.offsets is None and allowed is None and corpus.width == width,
+        EVEN=dimension % tile.chunk == 0,
+        SOFTMAX=question.score == "softmax",
+        SELECT=least is not None,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+
+
+def _decoded(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Take keys apart into documents' numbers and scores."""
+    ordered = (keys >> 32).to(torch.int32)
+    scores = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32)
+    numbers = 0x7FFFFFFF - (keys & 0xFFFFFFFF)
+    nothing = keys == NOTHING
+    return numbers.masked_fill(nothing, -1), scores.masked_fill(nothing, -torch.inf)
+
+
+def _streamed(corpus: Documents, device: torch.device) -> Iterator[tuple[int, Documents]]:
+    """Send pieces to the device, each while the one before is worked on; pinned memory is fast."""
+    starts = range(0, corpus.count, DENSE)
+    parts = [(start, corpus.part(start, min(start + DENSE, corpus.count))) for start in starts]
+    if device.type != "cuda":
+        for start, part in parts:
+            yield start, _sent(part, device, None)
+        return
+    working, copying = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    longest = max(len(part.vectors) for _, part in parts)
+    shape = (longest, corpus.vectors.shape[1])
+    copying.wait_stream(working)
+    buffers = [torch.empty(shape, dtype=corpus.vectors.dtype, device=device) for _ in range(2)]
+    used = [torch.cuda.Event() for _ in range(2)]
+    arrived = [torch.cuda.Event() for _ in range(2)]
+    sent: list[Documents] = []
+
+    def send(place: int) -> None:
+        side = place % 2
+        with torch.cuda.stream(copying):
+            copying.wait_event(used[side])
+            sent.append(_sent(parts[place][1], device, buffers[side]))
+            arrived[side].record(copying)
+
+    send(0)
+    for place, (start, _) in enumerate(parts):
+        if place + 1 < len(parts):
+            send(place + 1)
+        working.wait_event(arrived[place % 2])
+        yield start, sent[place]
+        used[place % 2].record(working)
+
+
+def _sent(part: Documents, device: torch.device, buffer: Tensor | None) -> Documents:
+    vectors = part.vectors.to(device) if buffer is None else buffer[: len(part.vectors)]
+    if buffer is not None:
+        vectors.copy_(part.vectors, non_blocking=True)
+    offsets = None if part.offsets is None else part.offsets.to(device, non_blocking=True)
+    scales = None if part.scales is None else part.scales.to(device, non_blocking=True)
+    return replace(part, vectors=vectors, offsets=offsets, scales=scales)
+
+
+@triton.jit
+def _multiplied(sums, part, x, inside, EVEN: tl.constexpr):
+    """Add the products of a part of some queries (QUERIES, CHUNK) with vectors (ROWS, CHUNK)."""
+    q = tl.load(part) if EVEN else tl.load(part, mask=inside[None, :], other=0)
+    return tl.dot(q, tl.trans(x), sums, input_precision="ieee", out_dtype=sums.dtype)
+
+
+@triton.jit
+def _dots(
+    vectors, parts, source, real, asking, queries,
+    DIM: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Multiply queries with vectors, (QUERIES, ROWS), and join the parts of a query."""
+    SUM: tl.constexpr = tl.int32 if vectors.dtype.element_ty == tl.int8 else tl.float32
+    inner = tl.arange(0, CHUNK)
+    dots = tl.zeros((asking.shape[0], source.shape[0]), SUM)
+    finer = tl.zeros((asking.shape[0], source.shape[0]), SUM)
+    finest = tl.zeros((asking.shape[0], source.shape[0]), SUM)
+    for begin in range(0, DIM, CHUNK):
+        dims = begin + inner
+        at = vectors + source[:, None] * DIM + dims[None, :]
+        part = parts + asking[:, None] * DIM + dims[None, :]
+        if FULL and EVEN:
+            x = tl.load(at)
+        else:
+            x = tl.load(at, mask=real[:, None] & (dims < DIM)[None, :], other=0)
+        dots = _multiplied(dots, part, x, dims < DIM, EVEN)
+        if PARTS > 1:
+            finer = _multiplied(finer, part + queries * DIM, x, dims < DIM, EVEN)
+        if PARTS > 2:
+            finest = _multiplied(finest, part + 2 * queries * DIM, x, dims < DIM, EVEN)
+    dots = dots.to(tl.float32)
+    if PARTS > 2:
+        dots += finest.to(tl.float32) * (1.0 / (STEP * STEP))
+    if PARTS > 1:
+        dots += finer.to(tl.float32) * (1.0 / STEP)
+    return dots
+
+
+@triton.jit
+def _document_scores(dots, scale, FULL: tl.constexpr, SOFTMAX: tl.constexpr):
+    """Score documents by their dots (QUERIES, WIDTH, DOCUMENTS); what overflows is infinite."""
+    if SOFTMAX:
+        # Eq. 4-6, as the largest dot plus the weighted mean of what the others lack; in powers of
+        # two, since that is what the hardware knows.
+        largest = tl.max(dots, axis=1)
+        most = largest if FULL else tl.where(largest == float("-inf"), 0.0, largest)
+        change = scale * 1.4426950408889634
+        lacking = dots * change - (most * change)[:, None, :]
+        share = tl.exp2(lacking)
+        weighted = share * lacking
+        if not FULL:
+            weighted = tl.where(share > 0.0, weighted, 0.0)
+        mean = tl.sum(weighted, axis=1) / tl.sum(share, axis=1)
+        scores = most * scale + mean * 0.6931471805599453
+        scores = tl.where(scores != scores, float("inf"), scores)
+        if not FULL:
+            scores = tl.where(largest == float("-inf"), float("-inf"), scores)
+    else:
+        scores = tl.max(tl.where(dots != dots, float("inf"), dots), axis=1) * scale
+    return tl.where(scores == 0.0, 0.0, scores)  # Minus zero is zero.
+
+
+@triton.jit
+def _write(
+    keys, capacity, key, place, there, query, asked, least, filled, SELECT: tl.constexpr
+):  # fmt: skip
+    """Write keys (QUERIES, DOCUMENTS): all, each to its place, or those from `least` on."""
+    if SELECT:
+        bound = tl.load(least + query, mask=asked, other=0)
+        good = (key >= bound[:, None]) & there[None, :] & asked[:, None]
+        number = tl.sum(good.to(tl.int32), axis=1)
+        slot = tl.atomic_add(filled + query, number, mask=number > 0, sem="relaxed")
+        slot = slot[:, None] + tl.cumsum(good.to(tl.int32), axis=1) - 1
+        room = good & (slot < capacity)
+    else:
+        slot = tl.broadcast_to(place[None, :], key.shape)
+        room = there[None, :] & asked[:, None]
+    tl.store(keys + query.to(tl.int64)[:, None] * capacity + slot, key, mask=room)
+
+
+# A corpus of another size, or an offset of another alignment, needs no kernel of its own.
+@triton.jit(
+    do_not_specialize=["count", "queries", "base", "first", "stride", "capacity"],
+    do_not_specialize_on_alignment=["offsets", "scales", "allowed"],
+)
+def _score(
+    vectors, offsets, scales, allowed, parts, units, least, filled, keys,
+    count, queries, width, scale, base, first, stride, capacity,
+    DIM: tl.constexpr, DOCUMENTS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr,
+    CHUNK: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr, RAGGED: tl.constexpr,
+    SCALED: tl.constexpr, FILTERED: tl.constexpr, FULL: tl.constexpr, EVEN: tl.constexpr,
+    SOFTMAX: tl.constexpr, SELECT: tl.constexpr,
+):  # fmt: skip
+    """Score some documents for some queries, and write their keys: all, or those from `least` on.
+
+    A document has WIDTH rows of the product, of which those it lacks are neither read nor count.
+    FULL says that no document lacks any, and EVEN that the chunks end where the vectors do: then
+    nothing has to be masked.
+    """
+    ROWS: tl.constexpr = DOCUMENTS * WIDTH
+    # Programs next to each other share their documents, which are then read but once from memory.
+    query_blocks = tl.cdiv(queries, QUERIES)
+    block = tl.program_id(0) // query_blocks
+    query = (tl.program_id(0) % query_blocks) * QUERIES + tl.arange(0, QUERIES)
+    asked = query < queries
+    asking = tl.minimum(query, queries - 1)  # a query too many repeats the last one
+    place = block * DOCUMENTS + tl.arange(0, DOCUMENTS)
+    document = first + place.to(tl.int64) * stride
+    there = place < count
+    # All first vectors, then all second ones, and so on: in the tensor cores' layout, a thread then
+    # holds all dots of a document, and the softmax over them needs no other thread.
+    row_place = block * DOCUMENTS + tl.arange(0, ROWS) % DOCUMENTS
+    nth = tl.arange(0, ROWS) // DOCUMENTS
+    real = row_place < count
+    if FULL:
+        row_place = tl.minimum(row_place, count - 1)
+    row_document = first + row_place.to(tl.int64) * stride
+    if FILTERED:
+        there = there & (tl.load(allowed + document, mask=there, other=0) != 0)
+        if tl.max(there.to(tl.int32)) == 0:
+            return
+        real = real & (tl.load(allowed + row_document, mask=real, other=0) != 0)
+    if RAGGED:
+        start = tl.load(offsets + row_document, mask=real, other=0)
+        real = real & (nth < tl.load(offsets + row_document + 1, mask=real, other=0) - start)
+    else:
+        start = row_document * width
+        real = real & (nth < width)
+    source = start + nth
+
+    dots = _dots(vectors, parts, source, real, asking, queries, DIM, CHUNK, PARTS, STEP, FULL, EVEN)
+    if vectors.dtype.element_ty == tl.int8:
+        dots *= tl.load(units + asking)[:, None]
+    if SCALED:
+        dots *= tl.load(scales + source, mask=real, other=0.0)[None, :]
+    if not FULL:
+        # Minus infinity, not zero: what isn't there must neither win nor weigh.
+        dots = tl.where(real[None, :], dots, float("-inf"))
+    dots = tl.reshape(dots, (QUERIES, WIDTH, DOCUMENTS))
+    scores = _document_scores(dots, scale, FULL, SOFTMAX)
+    # The bits of a float are in its order once those of a negative one, less its sign, are flipped.
+    bits = scores.to(tl.int32, bitcast=True)
+    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    key = (bits.to(tl.int64) << 32) + (0x7FFFFFFF - base - document)[None, :]
+    _write(keys, capacity, key, place, there, query, asked, least, filled, SELECT)

@@ -1,0 +1,96 @@
+"""Every error of the service as one envelope: {"error": {"code": ..., "message": ...}}."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from pseudoquery.errors import (
+    CorpusError,
+    IndexLockedError,
+    PseudoqueryError,
+    QueryError,
+)
+from pseudoquery.service.batcher import ClosedError
+
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "misdirected",
+    422: "invalid",
+    429: "overloaded",
+    500: "internal",
+    503: "unavailable",
+    504: "timeout",
+}
+RETRY = {"retry-after": "1"}
+
+
+class Refused(HTTPException):
+    """A request that is answered with an error; FastAPI lets no other kind through from a body."""
+
+    def __init__(
+        self, status: int, message: str, code: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.message = message
+        self.code = code or CODES.get(status, "error")
+
+    def content(self) -> bytes:
+        """Write the envelope."""
+        error = {"code": self.code, "message": self.message}
+        # ASCII alone: a message may quote text that is no valid Unicode.
+        return json.dumps({"error": error}).encode()
+
+
+def refusal(error: Exception) -> Refused:
+    """Say in the service's words what went wrong; nothing of this machine is told to a client."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, HTTPException):
+        return _of_framework(error)
+    if isinstance(error, RequestValidationError):
+        return Refused(422, _invalid(error.errors()[0]))
+    if isinstance(error, QueryError | CorpusError):
+        return Refused(422, str(error))
+    if isinstance(error, ClosedError):
+        return Refused(503, "the service is shutting down.", headers=RETRY)
+    if isinstance(error, IndexLockedError):
+        return Refused(
+            503,
+            "another process is writing to the index, so nothing was changed; try again later.",
+            "locked",
+            RETRY,
+        )
+    if isinstance(error, PseudoqueryError):
+        return Refused(503, "the index can't be used now; the service's log says why.")
+    return Refused(500, "an error inside the service; its log says where.")
+
+
+def _of_framework(error: HTTPException) -> Refused:
+    """Reword what the framework refuses by itself."""
+    messages = {
+        400: "the body is not valid JSON.",
+        404: "there is nothing at this address.",
+        405: "this address does not know this method.",
+    }
+    message = messages.get(error.status_code, str(error.detail))
+    return Refused(error.status_code, message, headers=error.headers)
+
+
+def _invalid(problem: Mapping[str, Any]) -> str:
+    """Put one finding of the validation into a sentence, without what was sent."""
+    if problem["type"] == "json_invalid":
+        return f"the body is not valid JSON: {problem['ctx']['error']}."
+    field = "body" if len(problem["loc"]) < 2 else problem["loc"][1]
+    return f"{field}: {str(problem['msg']).rstrip('.')}."

@@ -1,0 +1,126 @@
+"""Vectors in 8 bits: a fraction of the memory to read, and a bound on what rounding changes.
+
+A vector v is kept as `scale * values`, with integers from -127 to 127, and with its distance from
+that. A query q is written as the sum of two such vectors, so that nearly nothing of it is lost.
+Sums of integers are exact: a dot product made of them is off by at most |q| times the distance, and
+by what is lost of q times the vector's length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from pseudoquery.storage.segments import Segment, map_arrays, write_durably
+
+ENDING = ".codes.safetensors"
+LARGEST = 127
+BLOCK = 4096
+"""Vectors quantised at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """Vectors in 8 bits."""
+
+    values: NDArray[np.int8]
+    """(vectors, dim)"""
+    scales: NDArray[np.float32]
+    """(vectors,)"""
+    errors: NDArray[np.float32]
+    """(vectors,): how far each vector is from its code, at most."""
+
+
+class Halves(NamedTuple):
+    """Query vectors, each the sum of a coarse and a fine one in 8 bits."""
+
+    values: NDArray[np.int8]
+    """(2 * queries, dim): all coarse halves, then all fine ones."""
+    scales: NDArray[np.float32]
+    """(2 * queries, 1)"""
+    lost: NDArray[np.float64]
+    """(queries,): how far each query is from the sum of its halves."""
+
+
+def quantise(vectors: NDArray[Any]) -> Codes:
+    """Write vectors (vectors, dim) in 8 bits, each in steps of its own."""
+    codes = Codes(
+        np.empty(vectors.shape, np.int8),
+        np.empty(len(vectors), np.float32),
+        np.empty(len(vectors), np.float32),
+    )
+    for start in range(0, len(vectors), BLOCK):
+        here = slice(start, start + BLOCK)
+        block = vectors[here].astype(np.float32)
+        codes.values[here], codes.scales[here] = _rounded(block)
+        codes.errors[here] = _distances(block, codes.values[here], codes.scales[here])
+    return codes
+
+
+def halve(queries: NDArray[np.float32]) -> Halves:
+    """Write query vectors (queries, dim) as sums of two in 8 bits."""
+    coarse, scales = _rounded(queries)
+    rest = queries.astype(np.float64) - coarse * scales[:, None].astype(np.float64)
+    fine, fine_scales = _rounded(rest.astype(np.float32))
+    lost = np.linalg.norm(rest - fine * fine_scales[:, None].astype(np.float64), axis=1)
+    both = np.concatenate([scales, fine_scales])[:, None]
+    return Halves(np.concatenate([coarse, fine]), both, lost)
+
+
+def codes_path(folder: Path, segment: Segment) -> Path:
+    """Name the file of a segment's codes, in the folder of derived data."""
+    return folder / f"{segment.name[:32]}{ENDING}"
+
+
+def are_codes_of(path: Path, segment: Segment) -> bool:
+    """Say whether a file holds the codes that this segment has."""
+    saved, made = map_codes(path, segment.vectors.shape), quantise(segment.vectors)
+    return saved is not None and all(
+        np.array_equal(getattr(saved, name), getattr(made, name))
+        for name in ("values", "scales", "errors")
+    )
+
+
+def save_codes(path: Path, codes: Codes) -> None:
+    """Keep codes on disk, to be mapped instead of made again."""
+    arrays: dict[str, NDArray[Any]] = {
+        "values": codes.values,
+        "scales": codes.scales,
+        "errors": codes.errors,
+    }
+    write_durably(path, save(arrays))
+
+
+def map_codes(path: Path, shape: tuple[int, ...]) -> Codes | None:
+    """Map saved codes of vectors of this shape; any doubt means that they are made again."""
+    try:
+        arrays = map_arrays(path)
+        codes = Codes(arrays["values"], arrays["scales"], arrays["errors"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    kinds = [one.dtype for one in (codes.values, codes.scales, codes.errors)]
+    fits = codes.values.shape == shape and codes.scales.shape == codes.errors.shape == shape[:1]
+    return codes if fits and kinds == [np.int8, np.float32, np.float32] else None
+
+
+def _rounded(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Round each vector to multiples of a step, its largest number being LARGEST of them."""
+    scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(LARGEST)
+    steps = np.where(scales > 0, scales, 1)[:, None]  # a step can underflow, or a vector be zero
+    values = np.clip(np.rint(vectors / steps), -LARGEST, LARGEST).astype(np.int8)
+    return values, scales.astype(np.float32)
+
+
+def _distances(
+    vectors: NDArray[np.float32], values: NDArray[np.int8], scales: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Measure how far codes are from their vectors, rounded up."""
+    decoded = values * scales[:, None].astype(np.float64)
+    distances = (np.linalg.norm(vectors - decoded, axis=1) * (1 + 1e-9)).astype(np.float32)
+    rounded_up: NDArray[np.float32] = np.nextafter(distances, np.float32(np.inf))
+    return rounded_up

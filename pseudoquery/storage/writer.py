@@ -1,0 +1,316 @@
+"""Changes to an index: vectors first, then one transaction that names them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.records import Document
+from pseudoquery.storage.int8_codes import quantise
+from pseudoquery.storage.segments import (
+    Segment,
+    SegmentFacts,
+    segment_path,
+    sound_segment,
+    write_segment,
+)
+
+MERGE_RUN = 8
+"""At least this many neighbouring segments are merged into one."""
+MERGE_GROWTH = 2
+"""A merge makes a segment that is at least this many times as large as any that went into it."""
+SEGMENT_BYTES = 64 << 20
+"""Segments are not merged beyond about this size."""
+
+
+class Writer:
+    """The one process that may change an index; every method that returns has committed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        connection: sqlite3.Connection,
+        dtype: np.dtype[Any],
+        dimension: int,
+    ) -> None:
+        self._folder = folder
+        self._connection = connection
+        self._dtype = dtype
+        self._dimension = dimension
+        self._remove_orphans()
+
+    def known(self, ids: Iterable[str]) -> dict[str, tuple[bytes, str]]:
+        """Look up the checksum and place of those documents that are already there."""
+        found = {}
+        for id_ in ids:
+            row = self._connection.execute(
+                "SELECT checksum, place FROM documents WHERE id = ?", [id_]
+            ).fetchone()
+            if row:
+                found[id_] = row
+        return found
+
+    def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
+        """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
+        if documents:
+            self.adopt(documents, joined_vectors(vectors, self._dimension, self._dtype))
+
+    def adopt(self, documents: Sequence[Document], segment: Segment) -> None:
+        """Add documents whose vectors are a segment already, made by `joined_vectors`."""
+        first = self._next("documents")
+        ordinals = np.arange(first, first + len(documents), dtype=np.int64)
+        segment = replace(segment, ordinals=ordinals)
+        facts = write_segment(self._folder, self._next("segments"), segment)
+        with self._transaction():
+            self._remove([document.id for document in documents])
+            self._connection.executemany(
+                "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (int(ordinal), *_row(document))
+                    for ordinal, document in zip(ordinals, documents, strict=True)
+                ],
+            )
+            self._name_segment(facts)
+        self._merge_small()
+
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        """Delete documents; returns the ids that were there."""
+        with self._transaction():
+            return self._remove(ids)
+
+    def remember(self, name: str, value: str) -> None:
+        """Note something that is not a setting, such as the source of an unfinished build."""
+        with self._transaction():
+            self._connection.execute("REPLACE INTO settings VALUES (?, ?)", [name, value])
+
+    def forget(self, name: str) -> None:
+        """Undo `remember`."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM settings WHERE name = ?", [name])
+
+    def compact(self) -> None:
+        """Rewrite the segments without deleted documents' vectors, and give disk space back."""
+        facts = read_facts(self._connection)
+        dead = np.fromiter(
+            (row[0] for row in self._connection.execute("SELECT ordinal FROM deleted")), np.int64
+        )
+        number = self._next("segments")
+        written: list[SegmentFacts] = []
+        for run in _runs(facts):
+            merged = without(_joined([sound_segment(self._folder, one) for one in run]), dead)
+            if len(merged.ordinals):
+                written.append(write_segment(self._folder, number + len(written), merged))
+        with self._transaction():
+            self._replace_segments(facts, written)
+            self._connection.execute("DELETE FROM deleted")
+            self._connection.execute("UPDATE state SET epoch = epoch + 1")
+        self._remove_orphans()
+        self._connection.execute("INSERT INTO fulltext(fulltext) VALUES ('optimize')")
+        # It frees a page at each step, and `execute` takes only one.
+        self._connection.executescript("PRAGMA incremental_vacuum")
+
+    def replace_segment(self, old: SegmentFacts, end: int | None, segment: Segment) -> None:
+        """Replace a segment by new vectors of the living documents from its first up to `end`."""
+        new = []
+        if len(segment.ordinals):
+            new = [write_segment(self._folder, self._next("segments"), segment)]
+        with self._transaction():
+            self._replace_segments([old], new)
+            self._connection.execute(
+                "DELETE FROM deleted WHERE ordinal >= ? AND ordinal < ?",
+                [old.first, 2**63 - 1 if end is None else end],
+            )
+            self._connection.execute("UPDATE state SET epoch = epoch + 1")
+        self._remove_orphans()
+
+    def reindex_fulltext(self) -> None:
+        """Build the full-text index anew from the documents."""
+        with self._transaction():
+            self._connection.execute("INSERT INTO fulltext(fulltext) VALUES ('rebuild')")
+
+    def check_fulltext(self) -> bool:
+        """Compare the full-text index with the documents (SQLite lets only a writer ask)."""
+        try:
+            self._connection.execute(
+                "INSERT INTO fulltext(fulltext, rank) VALUES ('integrity-check', 1)"
+            )
+        except sqlite3.DatabaseError:
+            return False
+        return True
+
+    def _merge_small(self) -> None:
+        """Merge the newest segments when they are many, so that their number stays small.
+
+        Vectors of deleted documents are kept, so every vector keeps its place among all.
+        """
+        while run := _mergeable(read_facts(self._connection)):
+            merged = _joined([sound_segment(self._folder, facts) for facts in run])
+            written = write_segment(self._folder, self._next("segments"), merged)
+            with self._transaction():
+                self._replace_segments(run, [written])
+            self._remove_orphans()
+
+    def _replace_segments(self, old: Sequence[SegmentFacts], new: Sequence[SegmentFacts]) -> None:
+        self._connection.executemany(
+            "DELETE FROM segments WHERE number = ?", [(facts.number,) for facts in old]
+        )
+        for facts in new:
+            self._name_segment(facts)
+
+    def _name_segment(self, facts: SegmentFacts) -> None:
+        self._connection.execute(
+            "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(facts)
+        )
+
+    def _remove(self, ids: Iterable[str]) -> list[str]:
+        removed = []
+        for id_ in ids:
+            row = self._connection.execute(
+                "DELETE FROM documents WHERE id = ? RETURNING ordinal", [id_]
+            ).fetchone()
+            if row:
+                self._connection.execute("INSERT INTO deleted VALUES (?)", row)
+                removed.append(id_)
+        return removed
+
+    def _next(self, table: str) -> int:
+        """Return the number that a table's next row gets; numbers are never used twice."""
+        row = self._connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = ?", [table]
+        ).fetchone()
+        return int(row[0]) + 1 if row else 1
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("UPDATE state SET generation = generation + 1")
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _remove_orphans(self) -> None:
+        """Remove segments that no row names: replaced ones, and those of a writer that died."""
+        named = {segment_path(self._folder, facts.number) for facts in read_facts(self._connection)}
+        for path in (self._folder / "segments").glob("*"):
+            if path not in named:
+                path.unlink(missing_ok=True)
+
+
+def document_checksum(document: Document) -> bytes:
+    """Hash a document's content, to notice changes and damage."""
+    content = [document.id, document.title, document.text, document.metadata]
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def read_facts(connection: sqlite3.Connection) -> list[SegmentFacts]:
+    """Read what is known of each segment, in order of their documents."""
+    names = ", ".join(field.name for field in fields(SegmentFacts))
+    rows = connection.execute(f"SELECT {names} FROM segments ORDER BY first")  # noqa: S608
+    return [SegmentFacts(*row) for row in rows]
+
+
+def _row(document: Document) -> tuple[str, str, str, str, str, bytes]:
+    return (
+        document.id,
+        document.title,
+        document.text,
+        json.dumps(dict(document.metadata), ensure_ascii=False),
+        document.place,
+        document_checksum(document),
+    )
+
+
+def _mergeable(facts: Sequence[SegmentFacts]) -> list[SegmentFacts]:
+    """Find the newest segments that should be one: many, none of them much of the whole.
+
+    A merge makes each of its segments MERGE_GROWTH times as large at least, so a vector is
+    rewritten a logarithmic number of times, whatever the sizes of the batches that come.
+    """
+    largest = total = 0
+    for number, one in enumerate(reversed(facts), start=1):
+        largest, total = max(largest, one.bytes), total + one.bytes
+        if total > SEGMENT_BYTES:
+            break
+        if number >= MERGE_RUN and MERGE_GROWTH * largest <= total:
+            return list(facts[-number:])
+    return []
+
+
+def _runs(facts: Sequence[SegmentFacts]) -> Iterator[list[SegmentFacts]]:
+    """Group neighbouring segments up to the size of one."""
+    run: list[SegmentFacts] = []
+    for one in facts:
+        if run and sum(other.bytes for other in run) + one.bytes > SEGMENT_BYTES:
+            yield run
+            run = []
+        run.append(one)
+    if run:
+        yield run
+
+
+def joined_vectors(
+    vectors: Sequence[NDArray[np.float32]], dimension: int, dtype: np.dtype[Any]
+) -> Segment:
+    """Make a segment of the vectors of documents, numbered from 0: an index has its own numbers."""
+    counts = np.array([len(own) for own in vectors], dtype=np.int64)
+    values = np.concatenate([own.reshape(-1, dimension) for own in vectors])
+    return make_segment(values, np.arange(len(vectors), dtype=np.int64), counts, dtype)
+
+
+def make_segment(
+    vectors: NDArray[np.float32],
+    ordinals: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    dtype: np.dtype[Any],
+) -> Segment:
+    """Put vectors into the type that an index keeps them in."""
+    values: NDArray[Any]
+    with np.errstate(over="ignore", invalid="ignore"):  # checked right below
+        if dtype == np.int8:
+            codes = quantise(vectors)
+            values, scales = codes.values, codes.scales
+        else:
+            values, scales = vectors.astype(dtype), None
+    if not np.isfinite(values if scales is None else scales).all():
+        raise IndexFolderError(
+            f"a vector does not fit into {dtype} (it is infinite or not a number); "
+            "create the index with vector_type='float32'."
+        )
+    return Segment(values, ordinals, counts, scales)
+
+
+def _joined(segments: Sequence[Segment]) -> Segment:
+    return Segment(
+        np.concatenate([segment.vectors for segment in segments]),
+        np.concatenate([segment.ordinals for segment in segments]),
+        np.concatenate([segment.counts for segment in segments]),
+        None
+        if segments[0].scales is None
+        else np.concatenate([segment.scales for segment in segments if segment.scales is not None]),
+    )
+
+
+def without(segment: Segment, dead: NDArray[np.int64]) -> Segment:
+    """Leave out the vectors of the documents with these numbers."""
+    alive = ~np.isin(segment.ordinals, dead)
+    rows = np.repeat(alive, segment.counts)
+    return Segment(
+        segment.vectors[rows],
+        segment.ordinals[alive],
+        segment.counts[alive],
+        None if segment.scales is None else segment.scales[rows],
+    )

@@ -1,0 +1,100 @@
+"""Checkpoints and models on disk: whole, or not there.
+
+A checkpoint is many files, written one after the other. When all are on disk it is sealed with a
+list of them, and only a sealed one is taken up again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from pseudoquery.errors import ModelError
+from pseudoquery.storage.segments import sync_folder, write_durably
+
+SEAL = "whole.json"
+
+
+def seal(checkpoint: Path) -> None:
+    """Say that a checkpoint is whole, once all its files are on disk."""
+    unseal(checkpoint)
+    sync_files(checkpoint)
+    sizes = {str(path.relative_to(checkpoint)): path.stat().st_size for path in _files(checkpoint)}
+    write_durably(checkpoint / SEAL, json.dumps(sizes, indent=2).encode())
+
+
+def unseal(checkpoint: Path) -> None:
+    """Say that a checkpoint is being written anew, if there is one."""
+    (checkpoint / SEAL).unlink(missing_ok=True)
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Say whether a checkpoint was sealed, and all its files have the sizes they had then."""
+    try:
+        sizes = json.loads((checkpoint / SEAL).read_text(encoding="utf-8"))
+        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Find the newest checkpoint that is whole; one that was cut short does not count."""
+    found = filter(is_whole, folder.glob("checkpoint-*"))
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def replace_folder(target: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside the target, and rename it into place when it is on disk."""
+    fresh, stale = target.with_name(f"{target.name}.tmp"), target.with_name(f"{target.name}.old")
+    for folder in (fresh, stale):
+        shutil.rmtree(folder, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        write(fresh)
+        sync_files(fresh)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)  # a full disk needs the room
+        raise
+    if target.exists():
+        target.rename(stale)
+    fresh.rename(target)
+    sync_folder(target.parent)
+    shutil.rmtree(stale, ignore_errors=True)
+
+
+def sync_files(folder: Path) -> None:
+    """Bring all files below a folder to the disk."""
+    for path in _files(folder):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for parent in (folder, *filter(Path.is_dir, folder.rglob("*"))):
+        sync_folder(parent)
+
+
+@contextmanager
+def clear_disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a failure to write below a folder into one sentence that says what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise cant_write(folder, error) from error
+
+
+def cant_write(folder: Path, error: Exception) -> ModelError:
+    """Say that a training could not write, and that little is lost."""
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    reason = (said.splitlines() or [type(error).__name__])[0].rstrip(".")
+    return ModelError(
+        f"{folder} can't be written ({reason}); make room there, or mend the disk, and run the "
+        "same command again: it goes on from the last whole checkpoint."
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,174 @@
+"""The model card: what a model was made of, from which data, under which licences, and its scores.
+
+It is the README.md of the model's folder, with the metadata that the Hugging Face Hub reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+from sentence_transformers import MultiVectorEncoder
+
+from pseudoquery.encoding.model import PUBLISHED_MODEL, model_place, representation_of
+from pseudoquery.method.representation import Representation
+from pseudoquery.training.batches import Material
+from pseudoquery.training.config import Config, dataset_folder, short_name
+from pseudoquery.training.examples import checksum
+from pseudoquery.version import VERSION
+
+PUBLISHED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
+NOT_STATED = "not stated"
+README_NAMES = ("README.txt", "README.md")
+FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+TAGS = ["sentence-transformers", "multi-vector", "feature-extraction", "pseudoquery"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A dataset that a model has learnt from."""
+
+    name: str
+    documents: int
+    queries: int
+    licence: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a card states."""
+
+    base_model: str
+    base_model_id: str | None
+    """Its id on the Hub, if it has one."""
+    base_licence: str | None
+    representation: Representation
+    sources: Sequence[Source]
+    settings: Mapping[str, Any]
+    figures: Mapping[str, Mapping[str, float]]
+    """For each evaluated set, the measures between 0 and 1."""
+
+
+def make_card(facts: Facts) -> str:
+    """Write the card of a trained model."""
+    metadata = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="feature-extraction",
+        tags=TAGS,
+        license=facts.base_licence,
+        base_model=facts.base_model_id,
+    )
+    sets = facts.figures.values()
+    # Some sets have answers to look for, and with them measures that others lack.
+    measures = [one for one in next(iter(sets), {}) if all(one in own for own in sets)]
+    scores = [
+        (name, *(f"{100 * own[one]:.2f}" for one in measures))
+        for name, own in facts.figures.items()
+    ]
+    sections = (
+        f"# A retrieval model trained by pseudoquery {VERSION}",
+        f"It turns documents into {_kind(facts.representation)} and is loaded with "
+        '`pseudoquery.load_model("this folder")`, or by any command with `--model`.',
+        f"Base model: {facts.base_model}, licence: {facts.base_licence or NOT_STATED}.",
+        "## Training data",
+        _table(
+            ("set", "documents", "queries", "sha256"),
+            [
+                (one.name, f"{one.documents:,}", f"{one.queries:,}", one.sha256)
+                for one in facts.sources
+            ],
+        ),
+        "Licences, in the words of each set:",
+        "\n".join(f"- {one.name}: {one.licence}" for one in facts.sources),
+        "## Scores",
+        "In percent, every query asked of the whole corpus.",
+        _table(("set", *measures), scores) if scores else "Nothing was evaluated.",
+        "## Representation",
+        _table(("setting", "value"), facts.representation.settings().items()),
+        "## Training settings",
+        _table(("setting", "value"), facts.settings.items()),
+    )
+    return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def facts_of(
+    config: Config,
+    material: Material,
+    model: MultiVectorEncoder,
+    figures: Mapping[str, Mapping[str, float]],
+) -> Facts:
+    """Collect what the model's card states; of files and folders, only their names."""
+    base = Path(model_place(config.model))
+    base_id = None if base.exists() else config.model
+    if config.model == PUBLISHED_MODEL:
+        base_id = PUBLISHED_MODEL_ID
+    sources = [
+        Source(
+            short_name(name),
+            len(own.texts),
+            len(own.examples),
+            licence_text(dataset_folder(name)),
+            checksum(own),
+        )
+        for name, own in zip(config.train, material.lessons, strict=True)
+    ]
+    told = ("output", "train", "evaluate", "model", "preset", "representation")
+    settings = {name: value for name, value in asdict(config).items() if name not in told}
+    for name in ("teacher", "first_negatives"):
+        settings[name] = Path(settings[name]).name
+    return Facts(
+        base_id or base.absolute().name,
+        base_id,
+        card_licence(base),
+        representation_of(model),
+        sources,
+        settings,
+        {short_name(name): own for name, own in figures.items()},
+    )
+
+
+def licence_text(folder: Path) -> str:
+    """Return the first paragraph of a dataset's README, where it states source and licence."""
+    for name in README_NAMES:
+        try:
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        for paragraph in re.split(r"\n\s*\n", FRONT_MATTER.sub("", text)):
+            words = [line for line in paragraph.splitlines() if not line.startswith("#")]
+            if stated := " ".join(" ".join(words).split()):
+                return stated
+    return NOT_STATED
+
+
+def card_licence(folder: Path) -> str | None:
+    """Read from a model's own card under which licence it is."""
+    try:
+        text = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    metadata = FRONT_MATTER.match(text)
+    stated = metadata and re.search(r"^license: *([\w.-]+) *$", metadata[0], re.MULTILINE)
+    return stated[1] if stated else None
+
+
+def _kind(settings: Representation) -> str:
+    if settings.documents == "pseudo-queries":
+        return f"up to {settings.k} pseudo query embeddings each (K-means over their tokens)"
+    if settings.documents in ("first", "learnt", "random", "stretches"):
+        return f"{settings.k} vectors each ({settings.documents})"
+    return "one vector per token" if settings.documents == "tokens" else "one vector each"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,407 @@
+"""Training on sentence-transformers' trainer, with hard negatives that are refreshed on the way.
+
+One folder holds a whole training: config.json (the settings in force), data.json (checksums of what
+was learnt from), negatives/STEP.jsonl, checkpoints, logs, and at the end figures.json, history.json
+and the model. Run again after a kill, it goes on from the last checkpoint and ends where an
+uninterrupted run would have. With torchrun, several processes share each batch, on one machine or
+on several that share the folder; the first of them does all the writing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from pseudoquery.encoding.model import load_model
+from pseudoquery.errors import CorpusError, ModelError
+from pseudoquery.method.representation import preset
+from pseudoquery.storage.segments import write_durably
+from pseudoquery.training.batches import Course, Material, make_blocks, prepare
+from pseudoquery.training.checkpoints import clear_disk_errors, last_checkpoint, replace_folder
+from pseudoquery.training.config import Config, check, load_named, short_name
+from pseudoquery.training.distributed import (
+    all_or_none,
+    clear_lost_processes,
+    from_first,
+    is_first,
+    process_count,
+    wait_for_all,
+)
+from pseudoquery.training.examples import (
+    Negatives,
+    Scores,
+    checksum,
+    lesson,
+    query_key,
+    read_negatives,
+    read_scores,
+    write_negatives,
+)
+from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss, Teacher
+from pseudoquery.training.model_card import facts_of, make_card
+from pseudoquery.training.negatives import mine, mine_by_words
+from pseudoquery.training.trainer import CourseTrainer, no_bars
+from pseudoquery.training.validation import Exam, Examiner, examine, prepare_exam
+
+LONGEST_WAIT = 7 * 24 * 3600
+"""Seconds that processes wait for the one that mines or evaluates."""
+
+logger = logging.getLogger(__name__)
+
+
+@clear_lost_processes()
+def train(config: Config, material: Material | None = None) -> Path:
+    """Carry out a training, or the rest of one; returns the folder of the finished model.
+
+    Several trainings with the same data can share its tokenised `material`.
+    """
+    check(config)
+    datasets = _trainer_library()
+    folder = Path(config.output)
+    arguments = _arguments(config, folder)  # from here on, processes can wait for each other
+    with all_or_none():
+        model = starting_model(config)
+        material = material or load_material(config, model)
+        if is_first():
+            with clear_disk_errors(folder):
+                _begin(folder, config, material)
+            _tell_left_out(material)
+        exams = _exams(config, model) if is_first() else []
+    with all_or_none():
+        if not is_first():
+            _compare_with_first(folder, config, material)
+    course = Course(
+        material,
+        negatives=config.negatives,
+        queries_per_document=config.queries_per_document,
+        seed=config.seed,
+        scores=_scores(config, material),
+    )
+    refresh = Refresh(course, config, folder, model)
+    trainer = CourseTrainer(
+        course,
+        [refresh],
+        model=model,
+        args=arguments,
+        train_dataset=_blocks_by_lesson(course, config, refresh, datasets),
+        loss=_loss(config, model),
+        evaluator=Examiner(exams) if config.evaluate_steps else None,
+    )
+    found = from_first(last_checkpoint(folder / "checkpoints"))
+    with clear_disk_errors(folder):
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        if is_first():
+            if config.start_weight:
+                mix_weights(model, starting_model(config), config.start_weight)
+            _finish(folder, config, material, model, exams)
+            history = json.dumps(trainer.state.log_history).encode()
+            write_durably(folder / "history.json", history)
+    wait_for_all()  # so that whoever returns finds the model
+    return folder / "model"
+
+
+def _exams(config: Config, model: MultiVectorEncoder) -> list[Exam]:
+    return [prepare_exam(model, load_named(name), short_name(name)) for name in config.evaluate]
+
+
+def _finish(
+    folder: Path,
+    config: Config,
+    material: Material,
+    model: MultiVectorEncoder,
+    exams: Sequence[Exam],
+) -> None:
+    """Evaluate, and write the figures and the model with its card."""
+    figures = {
+        name: examine(model, exam) for name, exam in zip(config.evaluate, exams, strict=True)
+    }
+    write_durably(folder / "figures.json", json.dumps(figures, indent=2).encode())
+    card = make_card(facts_of(config, material, model, figures))
+
+    def write(place: Path) -> None:
+        with no_bars():
+            model.save_pretrained(str(place), create_model_card=False)
+        write_durably(place / "README.md", card.encode())
+
+    replace_folder(folder / "model", write)
+
+
+def mix_weights(model: MultiVectorEncoder, other: MultiVectorEncoder, share: float) -> None:
+    """Mix the weights of another model into this one's."""
+    others = dict(other.named_parameters())
+    with torch.no_grad():
+        for name, own in model.named_parameters():
+            own.lerp_(others[name].to(own.device), share)
+
+
+def starting_model(config: Config) -> MultiVectorEncoder:
+    """Load the model that a training begins with."""
+    model = load_model(config.model, preset(config.preset, **config.representation))
+    model.max_seq_length = min(
+        model.max_seq_length or config.document_tokens, config.document_tokens
+    )
+    return model
+
+
+def load_material(config: Config, model: MultiVectorEncoder, cache: Path | None = None) -> Material:
+    """Load and tokenise what a training learns from; a folder as cache keeps the tokens."""
+    names = [short_name(name) for name in config.train]
+    for name in names:
+        if names.count(name) > 1:
+            raise CorpusError(
+                f"two of the sets to train on are called {name!r}, so that their queries can't be "
+                "told apart; rename a folder."
+            )
+    lessons = [lesson(load_named(name)) for name in config.train]
+    return prepare(model, lessons, config.document_tokens, cache)
+
+
+def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:
+    distillation = Distillation(
+        config.distillation if config.teacher else 0.0, config.teacher_temperature
+    )
+    teacher = None
+    if config.teacher and not config.teacher.endswith(".jsonl"):
+        teacher = Teacher(load_model(config.teacher), _encoder_type(config))
+        if teacher.model.tokenizer.get_vocab() != model.tokenizer.get_vocab():
+            raise ModelError(
+                f"the teacher {config.teacher!r} has another vocabulary than the model; "
+                "write its scores to a .jsonl file and give that instead."
+            )
+    if config.mini_batch:
+        return CachedRankingLoss(model, config.mini_batch, distillation, teacher)
+    return RankingLoss(model, distillation, teacher)
+
+
+def _scores(config: Config, material: Material) -> Scores | None:
+    """Read a teacher's scores, if they are in a file; queries that it leaves out are counted."""
+    if not config.teacher.endswith(".jsonl"):
+        return None
+    scores = read_scores(Path(config.teacher))
+    keys = [query_key(own, example) for own in material.lessons for example in own.examples]
+    missing = sum(key not in scores for key in keys)
+    if missing == len(keys):
+        raise CorpusError(
+            f"{config.teacher} scores none of the queries to learn from; they are named as "
+            f"{keys[0]!r} there, by their dataset and their id."
+        )
+    if missing and is_first():
+        logger.warning("%s: %d queries have no scores of the teacher.", config.teacher, missing)
+    return scores
+
+
+def _blocks_by_lesson(course: Course, config: Config, refresh: Refresh, datasets: Any) -> Any:
+    """Give the trainer the rows of each lesson, in blocks, as a dataset of its own.
+
+    A batch comes from one of them: documents of another collection would be easy negatives, and
+    may hold the same texts.
+    """
+    if config.batch_size % (config.neighbours * process_count()):
+        raise ModelError(
+            f"the {process_count()} processes can't share a batch of {config.batch_size} equally; "
+            "make batch_size a multiple of their number"
+            f"{' times neighbours' if config.neighbours > 1 else ''}."
+        )
+    negatives = refresh.negatives(0) if config.neighbours > 1 else {}
+    made = {}
+    for number, own in enumerate(course.material.lessons):
+        places = [place for place, row in enumerate(course.rows) if row.lesson == number]
+        if len(places) < config.batch_size:
+            raise CorpusError(
+                f"{own.name}: there are {len(places)} documents to learn from, fewer than one "
+                f"batch of {config.batch_size}; lower batch_size."
+            )
+        rows = [course.rows[place] for place in places]
+        blocks = make_blocks(rows, own, negatives, config.neighbours, config.seed)
+        made[str(number)] = datasets.Dataset.from_dict(
+            {"rows": [[places[row] for row in block] for block in blocks]}
+        )
+    return made["0"] if len(made) == 1 else datasets.DatasetDict(made)
+
+
+def _trainer_library() -> Any:
+    """Import what only training needs; a missing extra is told with the way to install it."""
+    try:
+        for name in ("accelerate", "tensorboard"):
+            import_module(name)
+        return import_module("datasets")
+    except ImportError as error:
+        raise ModelError(
+            "training needs more packages; run: pip install 'pseudoquery[train]'"
+        ) from error
+
+
+def negatives_path(folder: Path, step: int) -> Path:
+    """Say where a training looks for the negatives of a step before it makes them itself."""
+    return folder / "negatives" / f"{step:08d}.jsonl"
+
+
+class Refresh(TrainerCallback):
+    """Gives the course its negatives: the first ones, then newly mined ones every so many steps."""
+
+    def __init__(
+        self, course: Course, config: Config, folder: Path, model: MultiVectorEncoder
+    ) -> None:
+        self._course = course
+        self._config = config
+        self._folder = folder
+        self._model = model
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Take up the negatives that were in force at the step from which training goes on."""
+        every = self._config.refresh_steps
+        self._take(state.global_step // every * every if every else 0)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Mine anew when it is time."""
+        every = self._config.refresh_steps
+        if every and state.global_step % every == 0 and state.global_step < state.max_steps:
+            self._take(state.global_step)
+
+    def negatives(self, step: int) -> Negatives:
+        """Read the negatives that come into force at a step; the first to ask makes them."""
+        path = negatives_path(self._folder, step)
+        if is_first() and not path.exists():
+            write_negatives(self._made(step), path)
+        wait_for_all()  # the others need the file
+        return read_negatives(path)
+
+    def _take(self, step: int) -> None:
+        missing = self._course.use(self.negatives(step))
+        if (missing.queries or missing.unknown) and is_first() and not self._is_random(step):
+            logger.warning(
+                "%s: %d queries have no negatives and %d negatives are not in the corpus; random "
+                "documents take their place.",
+                negatives_path(self._folder, step),
+                missing.queries,
+                missing.unknown,
+            )
+
+    def _made(self, step: int) -> Negatives:
+        source, depth = self._config.first_negatives, self._config.mine_depth
+        if self._is_random(step):
+            return {}
+        if step == 0 and source == "bm25":
+            return mine_by_words(self._course.material.lessons, depth)
+        if step == 0 and source != "model":
+            return read_negatives(Path(source))
+        precision = _encoder_type(self._config)
+        mixed = precision != torch.float32
+        with torch.autocast(self._model.device.type, precision if mixed else None, enabled=mixed):
+            return mine(self._model, self._course.material, depth)
+
+    def _is_random(self, step: int) -> bool:
+        return step == 0 and self._config.first_negatives == "random"
+
+
+def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArguments:
+    made = MultiVectorEncoderTrainingArguments(
+        output_dir=str(folder / "checkpoints"),
+        num_train_epochs=config.epochs,
+        per_device_train_batch_size=config.batch_size // config.neighbours,  # in blocks
+        learning_rate=config.learning_rate,
+        warmup_steps=config.warmup,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_gradient_norm,
+        bf16=config.precision == "bf16",
+        fp16=config.precision == "fp16",
+        seed=config.seed,
+        data_seed=config.seed,
+        save_steps=config.save_steps,
+        eval_strategy="steps" if config.evaluate_steps else "no",
+        eval_steps=config.evaluate_steps or None,
+        save_total_limit=2,
+        logging_steps=10,
+        logging_nan_inf_filter=False,  # a loss that is no number must be seen, to stop
+        use_cpu=not torch.accelerator.is_available(),  # else mixed precision is refused there
+        dataloader_drop_last=True,
+        dataloader_pin_memory=False,  # the loader hands out row numbers only
+        accelerator_config={"split_batches": True},  # a batch is of one lesson in all processes
+        ddp_timeout=LONGEST_WAIT,
+        report_to=["tensorboard"],
+    )
+    # Without torchrun, several GPUs would be given copies of the model, which can't pad alike.
+    made._n_gpu = min(made.n_gpu, 1)
+    return made
+
+
+def _tell_left_out(material: Material) -> None:
+    for own in material.lessons:
+        if own.without_positive:
+            logger.warning(
+                "%s: %d queries are left out, because no document answers them.",
+                own.name,
+                own.without_positive,
+            )
+
+
+def _begin(folder: Path, config: Config, material: Material) -> None:
+    """Write down what this training is; a folder that holds another one is refused."""
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    (folder / "negatives").mkdir(exist_ok=True)
+    for name, text in _descriptions(config, material).items():
+        path = folder / name
+        if path.exists() and path.read_text() != text:
+            raise ModelError(
+                f"{folder} holds a training with another {name}; choose another output folder, "
+                "or remove it."
+            )
+        write_durably(path, text.encode())
+
+
+def _compare_with_first(folder: Path, config: Config, material: Material) -> None:
+    """Make sure that this process sees what the first one has written, and learns the same."""
+    for name, text in _descriptions(config, material).items():
+        path = folder / name
+        if not path.exists():
+            raise ModelError(
+                f"{path}, which the first process has written, is not on this machine; choose an "
+                "output on a disk that all machines share."
+            )
+        if path.read_text() != text:
+            raise ModelError(
+                f"{path}, which the first process has written, is another one on this machine; "
+                "give all machines the same settings and data."
+            )
+
+
+def _descriptions(config: Config, material: Material) -> dict[str, str]:
+    """Describe a training, by the names of the files that say it."""
+    return {
+        "config.json": json.dumps(asdict(config), indent=2),
+        "data.json": json.dumps(_checksums(config, material), indent=2),
+    }
+
+
+def _encoder_type(config: Config) -> torch.dtype:
+    """Say in which precision the encoder computes."""
+    types = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    return types.get(config.precision, torch.float32)
+
+
+def _checksums(config: Config, material: Material) -> dict[str, str]:
+    return {
+        short_name(name): checksum(own)
+        for name, own in zip(config.train, material.lessons, strict=True)
+    }

@@ -1,0 +1,190 @@
+"""Every table and figure in its small variant, for real: trained, judged, written and drawn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pseudoquery.cli import main
+from pseudoquery.encoding.encode import document_text, encode_texts
+from pseudoquery.encoding.model import load_model
+from pseudoquery.errors import QueryError
+from pseudoquery.evaluation.evaluate import Ask, ask_all, index_dataset, judge
+from pseudoquery.evaluation.measures import means
+from pseudoquery.index import Index
+from pseudoquery.research import run as module
+from pseudoquery.research.run import Order, carry_out
+from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES
+from pseudoquery.search.fusion import Fusion
+from pseudoquery.search.rank import Mode, SearchSettings
+from pseudoquery.training.config import Config, load_named
+from pseudoquery.training.validation import examine, prepare_exam
+from tests.support.collection import write_collection
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name, split in COLLECTIONS.items():
+        folder = write_collection(tmp_path / "data" / name)
+        (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / f"{split}.tsv")
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_small_variant_of_each(
+    name: str,
+    data: Path,
+    tmp_path: Path,
+    tiny_model_path: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "results"
+    rows = EXPERIMENTS[name].rows if name in ("table5", "table1") else EXPERIMENTS[name].rows[:3]
+    chosen = [part for row in rows for part in ("--row", row)]
+    options = ["--data", str(data), "--out", str(out), "--model", tiny_model_path, *chosen]
+    main(["experiment", name, "--small", *options])
+    assert f"Wrote {out / name}.md" in capsys.readouterr().out
+    main(["experiment", name, "--small", *options, "--seeds", "1", "--json"])
+    assert len(json.loads(capsys.readouterr().out)) == 1 + len(rows)
+    text = (out / f"{name}.md").read_text()
+    written = json.loads((out / f"{name}.json").read_text())
+    assert [result["row"] for result in written] == ["bm25", *rows]
+    for row in rows:
+        assert f"| {ROWS[row].label} |" in text
+    for test in EXPERIMENTS[name].tests:
+        assert f"## {test}\n" in text
+    assert str(tmp_path) not in text
+    assert (out / f"{name}.svg").read_text().count("<path") > 10
+
+
+def order(data: Path, out: Path, model: str, **changes: Any) -> Order:
+    return Order("table5", data, out, model, rows=("pseudo-4",), small=True, **changes)
+
+
+def trained_model(out: Path) -> Path:
+    (folder,) = (out / "work" / "documents-small").glob("pseudo-4-0-*")
+    return folder / "model"
+
+
+def texts_of(collection: Path) -> list[str]:
+    return [document_text(one)[0] for one in load_named(f"{collection}:dev").documents()]
+
+
+def test_what_was_done_is_not_done_again(
+    data: Path, tmp_path: Path, tiny_model_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    first = carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)
+    assert told == ["pseudo queries, k=4, seed 0"]
+    trained: list[int] = []
+
+    def train(config: Config, material: Any) -> Path:
+        trained.append(config.seed)
+        return really(config, material)
+
+    really = module.train  # type: ignore[attr-defined]
+    monkeypatch.setattr(module, "train", train)
+    again = carry_out(order(data, tmp_path / "out", tiny_model_path, seeds=2), told.append)
+    assert trained == [1], "only the new seed"
+    assert again[:2] == first
+    run = tmp_path / "out" / "runs" / "documents-small" / "pseudo-4-2e-04-0.json"
+    result = json.loads(run.read_text())
+    result["settings"]["epochs"] = 7.0
+    run.write_text(json.dumps(result))
+    assert carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)[1] != result
+    assert trained == [1, 0], "a result of other settings does not count"
+    corpus = data / "squad-documents" / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("This is about", "Nothing is said of"))
+    changed = carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)
+    assert trained == [1, 0, 0], "nor does one of other data"
+    assert changed[1]["data"] != first[1]["data"]
+
+
+def test_a_rate_is_tried_beside_the_rows_own(
+    data: Path, tmp_path: Path, tiny_model_path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    options = ["--data", str(data), "--out", str(out), "--model", tiny_model_path, "--small"]
+    begun = ["experiment", "table5", *options, "--row", "pseudo-4"]
+    main([*begun, "--learning-rate", "5e-4"])
+    assert capsys.readouterr().out == f"Wrote {out / 'rates'}.md.\n"
+    assert not (out / "table5.md").exists()
+    main(begun)
+    tried = [line for line in (out / "rates.md").read_text().splitlines() if "k=4" in line]
+    assert [line.split(" | ")[1] for line in tried] == ["**0.0002**", "0.0005"]
+    results = [json.loads(path.read_text()) for path in (out / "runs").rglob("*.json")]
+    assert {one["settings"]["learning_rate"] for one in results} == {2e-4, 5e-4}
+    assert any("--learning-rate 0.0005" in one["made_by"]["command"] for one in results)
+
+
+def test_a_report_trains_nothing(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
+    options = ["--data", str(data), "--out", str(tmp_path / "new"), "--model", tiny_model_path]
+    main(["experiment", "table5", *options, "--small", "--report"])
+    assert "| BM25 (SQLite FTS5) |" in (tmp_path / "new" / "table5.md").read_text()
+    asked = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
+    assert [one["row"] for one in carry_out(asked, lambda _: None)] == ["bm25"]
+    carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    rows = [(one["row"], one["seed"]) for one in carry_out(asked, lambda _: None)]
+    assert rows == [("bm25", 0), ("pseudo-4", 0)]
+
+
+def test_the_figures_are_those_of_the_model(
+    data: Path, tmp_path: Path, tiny_model_path: str
+) -> None:
+    words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    model = load_model(str(trained_model(tmp_path / "out")), device="cpu")
+    exam = prepare_exam(model, load_named(f"{data / 'squad-documents'}:dev"))
+    for name, value in examine(model, exam).items():
+        assert result["figures"]["squad-documents"]["alone"][name] == pytest.approx(
+            100 * value, abs=0.01
+        )
+    assert set(result["figures"]["squad-documents"]) == {"alone", "rrf", "weighted", "size"}
+    assert words["figures"]["squad-documents"]["alone"]["RR@10"] == 100.0
+    assert set(result["curve"]) == {"step", "loss", "max_r", "var_r"}
+    texts = texts_of(data / "squad-documents")
+    vectors = sum(len(one.vectors) for one in encode_texts(model, texts, "document"))
+    assert result["figures"]["squad-documents"]["size"]["vectors"] == vectors / 12
+    assert str(tmp_path) not in json.dumps(result), "no folder of this machine is told"
+    assert "experiment table5 --data data --out out" in result["made_by"]["command"]
+    assert {"commit", "source", "device", "torch"} <= set(result["made_by"])
+
+
+def test_hybrids_and_words_agree_with_an_index(
+    data: Path, tmp_path: Path, tiny_model_path: str
+) -> None:
+    words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    folder = trained_model(tmp_path / "out")
+    dataset = load_named(f"{data / 'squad-documents'}:dev")
+    for _ in index_dataset(dataset, tmp_path / "index", model=str(folder), vector_type="float32"):
+        pass
+    index = Index.open(tmp_path / "index")
+    cases: tuple[tuple[Mode, Fusion, dict[str, float]], ...] = (
+        ("bm25", "rrf", words["figures"]["squad-documents"]["alone"]),
+        ("hybrid", "rrf", result["figures"]["squad-documents"]["rrf"]),
+        ("hybrid", "weighted", result["figures"]["squad-documents"]["weighted"]),
+    )
+    for mode, fusion, found in cases:
+        settings = SearchSettings(fusion=fusion)
+        run = ask_all(index, dataset, Ask(1000, mode, True, settings), lambda _: None)
+        expected = means(judge(run, dataset))
+        assert found["RR@10"] == pytest.approx(100 * expected["RR@10"], abs=0.01), (mode, fusion)
+
+
+def test_unknown_rows_and_experiments(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
+    with pytest.raises(QueryError, match="table5 has no row 'cls'; it has random-4, "):
+        carry_out(replace(order(data, tmp_path, tiny_model_path), rows=("cls",)), lambda _: None)
+    with pytest.raises(QueryError, match="there is no experiment 'table9'; choose one of table1"):
+        carry_out(replace(order(data, tmp_path, tiny_model_path), name="table9"), lambda _: None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_row_is_a_valid_one_and_used() -> None:
+    used = {row for one in EXPERIMENTS.values() for row in one.rows}
+    assert used == set(ROWS)
+    for one in EXPERIMENTS.values():
+        assert set(one.paper) <= set(one.rows)
+        assert set(one.tests) <= set(SCHEDULES[one.schedule]["train"]) <= set(COLLECTIONS)

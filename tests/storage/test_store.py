@@ -1,0 +1,546 @@
+"""The index folder: what is refused, what readers see, and full or forbidden disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pseudoquery.errors import IndexFolderError, QueryError
+from pseudoquery.records import Document
+from pseudoquery.storage import store as store_module
+from pseudoquery.storage.segments import Segment, SegmentFacts, map_segment, segment_path
+from pseudoquery.storage.store import FORMAT, Store
+from pseudoquery.storage.verify import problems
+from tests.support import crash_writer
+from tests.support.crash_writer import SETTINGS, content, expected, put, random_document
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+A, B, C = (Document(id_, f"the text of {id_} ", id_.upper(), {"id": id_}) for id_ in "abc")
+NOBODY = 65534
+AS_NOBODY = f"""
+import os, sys
+import numpy, sqlite3, torch, crash_writer, mmap
+import pseudoquery.storage.store, pseudoquery.storage.verify
+from pathlib import Path
+from pseudoquery.errors import PseudoqueryError
+os.setgid({NOBODY}); os.setuid({NOBODY})
+store = pseudoquery.storage.store.Store.open(Path(sys.argv[1]))
+"""
+READ = """
+with store.snapshot() as snapshot:
+    print(sorted(crash_writer.content(snapshot)), snapshot.fulltext("text", None, 9)[:1] != [])
+"""
+WRITE = """
+try:
+    with store.writer() as writer:
+        crash_writer.put(writer, crash_writer.Document("new", "new"))
+    print("written")
+except PseudoqueryError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An index with the documents A and B."""
+    made = Store.create(tmp_path / "index", SETTINGS)
+    with made.writer() as writer:
+        put(writer, A)
+        put(writer, B)
+    return made
+
+
+def everything(store: Store) -> dict[str, Any]:
+    with store.snapshot() as snapshot:
+        return content(snapshot)
+
+
+def sentence_of(folder: Path) -> str:
+    """Open an index that can't be opened, and return what the user is told."""
+    with pytest.raises(IndexFolderError) as caught:
+        Store.open(folder)
+    return str(caught.value)
+
+
+def set_setting(folder: Path, name: str, value: object) -> None:
+    with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as connection:
+        connection.execute(
+            "UPDATE settings SET value = ? WHERE name = ?", [json.dumps(value), name]
+        )
+
+
+def run_python(program: str, *arguments: object) -> str:
+    """Run a program in a process of its own, with this folder's modules, and return its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# --- creating and opening
+
+
+def test_settings_come_back(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, representation={"k": 3}, long="truncate", vector_type="float32")
+    Store.create(tmp_path / "a" / "b", settings, {"note": "kept"})
+    again = Store.open(tmp_path / "a" / "b")
+    assert again.settings == settings
+    with again.snapshot() as snapshot:
+        assert snapshot.remembered("note") == "kept"
+        assert snapshot.remembered("no note") is None
+        assert snapshot.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("vector_type", "exact"), [("float32", True), ("float16", False), ("int8", False)]
+)
+def test_vector_type_decides_what_is_stored(tmp_path: Path, vector_type: str, exact: bool) -> None:
+    made = Store.create(tmp_path / "index", replace(SETTINGS, vector_type=vector_type))
+    vectors = np.linspace(0.1, 0.9, 8, dtype=np.float32)[None]
+    with made.writer() as writer:
+        writer.add([A], [vectors])
+    with made.snapshot() as snapshot:
+        stored = snapshot.view.vectors(0, 1)
+    assert np.allclose(stored, vectors, atol=4e-3)
+    assert np.array_equal(stored, vectors) == exact
+
+
+def test_unknown_vector_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IndexFolderError, match="float16, float32, int8"):
+        Store.create(tmp_path / "index", replace(SETTINGS, vector_type="int4"))
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_is_not_made_over_another(store: Store) -> None:
+    before = everything(store)
+    with pytest.raises(IndexFolderError, match="already holds an index"):
+        Store.create(store.folder, SETTINGS)
+    assert everything(store) == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(IndexFolderError, match="is not empty and holds no index"):
+        Store.create(tmp_path, SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("a file")
+    with pytest.raises(IndexFolderError, match="index"):
+        Store.create(tmp_path / "index", SETTINGS)
+    assert (tmp_path / "index").read_text() == "a file"
+
+
+def test_a_creation_that_was_interrupted_can_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / "segments").mkdir()
+    for name in ("lock", "index.sqlite.new", "index.sqlite.new-wal", "index.sqlite.new-shm"):
+        (tmp_path / name).write_bytes(b"left behind")
+    assert "it has no index.sqlite" in sentence_of(tmp_path)
+    made = Store.create(tmp_path, SETTINGS)
+    with made.writer() as writer:
+        put(writer, A)
+    assert everything(Store.open(tmp_path)) == {"a": expected(A)}
+
+
+def test_what_is_no_index_is_named(tmp_path: Path) -> None:
+    assert "there is no such folder" in sentence_of(tmp_path / "nowhere")
+    assert "it has no index.sqlite" in sentence_of(tmp_path)
+    assert "pseudoquery index DOCUMENTS --out" in sentence_of(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"garbage " * 1000, b"", b"SQLite format 3\0" + b"\1" * 5000])
+def test_garbage_gets_one_sentence(store: Store, content: bytes) -> None:
+    (store.folder / "index.sqlite").write_bytes(content)
+    said = sentence_of(store.folder)
+    assert "damaged" in said
+    assert said.endswith("restore it from a backup, or build the index again.")
+
+
+def test_a_truncated_database_gets_one_sentence(store: Store) -> None:
+    path = store.folder / "index.sqlite"
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(IndexFolderError, match=r"index\.sqlite is damaged"):
+        everything(Store.open(store.folder))
+
+
+def test_another_database_is_no_index(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as connection:
+        connection.execute("CREATE TABLE settings (name, value)")
+    assert "is not an index of pseudoquery" in sentence_of(tmp_path)
+
+
+def test_a_newer_format_says_to_upgrade(store: Store) -> None:
+    set_setting(store.folder, "format", FORMAT + 1)
+    said = sentence_of(store.folder)
+    assert f"its format is {FORMAT + 1}, this version reads up to {FORMAT}" in said
+    assert said.endswith("pip install -U pseudoquery")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("vector_type", "float32"), ("fingerprint", "other"), ("dimension", 9)]
+)
+def test_a_changed_setting_is_noticed(store: Store, name: str, value: object) -> None:
+    set_setting(store.folder, name, value)
+    assert "is damaged" in sentence_of(store.folder)
+
+
+def test_ids_that_are_not_unicode_are_not_there(store: Store) -> None:
+    with store.snapshot() as snapshot:
+        assert snapshot.get("\x00") is None
+    with pytest.raises(QueryError, match="not valid Unicode"), store.snapshot() as snapshot:
+        snapshot.get("\udcff")
+    with pytest.raises(QueryError, match="not valid Unicode"), store.writer() as writer:
+        writer.delete(["a", "\udcff"])
+    assert set(everything(store)) == {"a", "b"}, "the deletion was not carried out by half"
+
+
+# --- readers and writers
+
+
+def test_a_snapshot_does_not_change(store: Store) -> None:
+    other = Store.open(store.folder)
+    with store.snapshot() as snapshot:
+        before = content(snapshot)
+        found = snapshot.fulltext("text", None, 10)
+        with other.writer() as writer:
+            put(writer, replace(A, text="another text"))
+            assert content(snapshot) == before
+            writer.delete(["b"])
+            assert content(snapshot) == before
+            put(writer, C)
+            writer.compact()
+        assert content(snapshot) == before
+        assert snapshot.fulltext("text", None, 10) == found
+        assert snapshot.count() == 2
+    assert set(everything(store)) == {"a", "c"}
+
+
+def test_readers_are_undisturbed(tmp_path: Path) -> None:
+    """Two threads share a store, one has its own; whatever is written, all they see agrees."""
+    shared = Store.create(tmp_path / "index", SETTINGS)
+    done = threading.Event()
+    wrong: list[str] = []
+    generations: list[int] = []
+
+    def read(mine: Store) -> None:
+        while not done.is_set():
+            try:
+                with mine.snapshot() as snapshot:
+                    found = content(snapshot)
+                    generations.append(snapshot.view.generation)
+                    if found != {id_: expected(one) for id_, (one, _) in found.items()}:
+                        wrong.append(f"vectors differ in generation {snapshot.view.generation}")
+                    if len(found) != snapshot.count():
+                        wrong.append(f"counts differ in generation {snapshot.view.generation}")
+            except Exception as error:
+                wrong.append(repr(error))
+
+    readers = [
+        threading.Thread(target=read, args=[one])
+        for one in (shared, shared, Store.open(tmp_path / "index"))
+    ]
+    for reader in readers:
+        reader.start()
+    choose = random.Random(0)
+    with Store.open(tmp_path / "index").writer() as writer:
+        while len(set(generations)) < 40 and not wrong:
+            crash_writer.carry_out(writer, crash_writer.random_operation(choose))
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    assert problems(shared) == []
+
+
+def test_a_segment_replaced_while_opening_is_looked_for_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that compacts each time a reader is about to map makes it wait, not fail."""
+    other = Store.open(store.folder)
+    left = iter(range(8))
+
+    def map_late(folder: Path, facts: SegmentFacts) -> Segment:
+        if next(left, None) is not None:
+            with other.writer() as writer:
+                writer.compact()
+        return map_segment(folder, facts)
+
+    monkeypatch.setattr(store_module, "map_segment", map_late)
+    assert set(everything(Store.open(store.folder))) == {"a", "b"}
+    assert next(left, None) is None
+
+
+def test_a_missing_segment_is_named(store: Store) -> None:
+    path = segment_path(store.folder, 1)
+    path.unlink()
+    with pytest.raises(IndexFolderError) as caught:
+        everything(Store.open(store.folder))
+    assert f"{path} is damaged: it is missing" in str(caught.value)
+    assert f"`pseudoquery verify {store.folder} --repair`" in str(caught.value)
+
+
+def test_a_second_writer_is_refused(store: Store) -> None:
+    with store.writer() as writer:
+        with (
+            pytest.raises(IndexFolderError, match="another process is writing"),
+            Store.open(store.folder).writer(),
+        ):
+            pass
+        said = run_python(
+            "import sys, crash_writer\nfrom pathlib import Path\n"
+            "from pseudoquery.errors import PseudoqueryError\n"
+            f"store = crash_writer.Store.open(Path(sys.argv[1]))\n{WRITE}",
+            store.folder,
+        )
+        assert said == (
+            f"another process is writing to {store.folder}; wait until it has finished, "
+            "then run this again."
+        )
+        put(writer, C)
+    assert set(everything(store)) == {"a", "b", "c"}
+
+
+def test_a_dead_writer_does_not_block(store: Store) -> None:
+    program = (
+        "import os, signal, sys, crash_writer\nfrom pathlib import Path\n"
+        "with crash_writer.Store.open(Path(sys.argv[1])).writer() as writer:\n"
+        "    crash_writer.put(writer, crash_writer.Document('d', 'from the dead'))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    done = subprocess.run([sys.executable, "-c", program, str(store.folder)], env=environment)
+    assert done.returncode == -9
+    with store.writer() as writer:
+        put(writer, C)
+    assert set(everything(store)) == {"a", "b", "c", "d"}
+
+
+def test_an_error_while_writing_releases_the_lock(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.writer():
+        raise ZeroDivisionError
+    with store.writer() as writer:
+        writer.delete(["a"])
+    assert set(everything(store)) == {"b"}
+
+
+def test_any_text_can_be_stored_and_removed(store: Store) -> None:
+    strange = [
+        Document("nul\x00id", "a\x00b text", "ti\x00tle", {"nul\x00": "\x00"}),
+        Document("emoji 😀", "😀 family 👨‍👩‍👧 text", "👍"),
+        Document("rtl", "שלום text عالم", "\u202eright to left"),
+        Document("quote \" ' ;--", "text '; DROP TABLE documents; --", '"'),
+        Document("long", "text " * 200_000, "", {"deep": [[{"a": None}]]}),
+        Document("empty", "", ""),
+        Document("whitespace", " \n\t\r\u00a0", " "),
+    ]
+    with store.writer() as writer:
+        put(writer, *strange)
+    found = everything(store)
+    assert {one.id: found[one.id] for one in strange} == {one.id: expected(one) for one in strange}
+    assert problems(store) == []
+    with store.snapshot() as snapshot:
+        assert len(snapshot.fulltext("text", None, 100)) == 2 + 5
+    with store.writer() as writer:
+        assert writer.delete([one.id for one in strange]) == [one.id for one in strange]
+        writer.compact()
+    assert everything(store) == {"a": expected(A), "b": expected(B)}
+    assert problems(store) == []
+
+
+def test_fulltext_follows_additions_updates_and_deletions(store: Store) -> None:
+    def ids(word: str, where: dict[str, Any] | None = None) -> list[str]:
+        with store.snapshot() as snapshot:
+            found = snapshot.fulltext(word, where, 10)
+            return [snapshot.by_ordinal(number).document.id for number, _ in found]
+
+    assert sorted(ids("text")) == ["a", "b"]
+    assert ids("text", {"id": "b"}) == ["b"]
+    with store.writer() as writer:
+        put(writer, replace(A, text="a giraffe"))
+        writer.delete(["b"])
+        put(writer, C)
+    assert ids("text") == ["c"]
+    assert ids("giraffes") == ["a"], "words are stemmed"
+    assert ids("A") == ["a"], "titles count"
+
+
+# --- disks
+
+
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[None]:
+    """Mount a file system in memory, where that is permitted."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def remount(folder: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+
+
+def fill(made: Store, words: int, vectors_each: int) -> dict[str, Document]:
+    """Add documents until the disk is full, and return those that were acknowledged."""
+    acknowledged: dict[str, Document] = {}
+    choose = random.Random(0)
+    vectors = np.ones((vectors_each, made.settings.dimension), np.float32)
+    for number in range(10_000):
+        text = " ".join(str(choose.random()) for _ in range(words))
+        document = Document(f"document {number}", text)
+        try:
+            with made.writer() as writer:
+                writer.add([document], [vectors])
+        except IndexFolderError as error:
+            assert "no space is left on the disk" in str(error)  # noqa: PT017
+            return acknowledged
+        acknowledged[document.id] = document
+    raise AssertionError("the disk was never full")
+
+
+@pytest.mark.parametrize(("words", "vectors"), [(500, 1), (1, 2000), (100, 100)])
+def test_a_full_disk_loses_nothing(tmp_path: Path, words: int, vectors: int) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk, "size=1500k"):
+        made = Store.create(disk / "index", SETTINGS)
+        acknowledged = fill(made, words, vectors)
+        assert acknowledged
+        for reader in (made, Store.open(disk / "index")):
+            found = everything(reader)
+            assert acknowledged.items() <= {id_: one for id_, (one, _) in found.items()}.items()
+            assert all(len(own) == vectors for _, own in found.values())
+            # The one that failed may have been committed before the disk was full.
+            assert len(found) - len(acknowledged) in (0, 1)
+        remount(disk, "size=20m")
+        assert problems(made) == []
+        with made.writer() as writer:
+            put(writer, A)
+        assert everything(made) == found | {"a": expected(A)}
+
+
+def test_a_limit_on_file_sizes_loses_nothing(tmp_path: Path) -> None:
+    """Where nothing can be mounted, a limit of the process stands in for a full disk."""
+    Store.create(tmp_path / "index", SETTINGS)
+    program = """
+import resource, sys, crash_writer
+from pathlib import Path
+from pseudoquery.errors import PseudoqueryError
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+store = crash_writer.Store.open(Path(sys.argv[1]))
+choose = crash_writer.random.Random(0)
+for number in range(10_000):
+    text = " ".join(str(choose.random()) for _ in range(500))
+    try:
+        with store.writer() as writer:
+            crash_writer.put(writer, crash_writer.Document(str(number), text))
+    except PseudoqueryError as error:
+        print(error)
+        break
+    print(number, flush=True)
+"""
+    *numbers, said = run_python(program, tmp_path / "index").splitlines()
+    assert numbers
+    assert "index" in said
+    store = Store.open(tmp_path / "index")
+    found = everything(store)
+    assert set(numbers) <= set(found)
+    assert len(found) - len(numbers) in (0, 1)
+    assert found == {id_: expected(one) for id_, (one, _) in found.items()}
+    assert problems(store) == []
+
+
+def test_a_disk_that_can_only_be_read(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk, "size=10m"):
+        made = Store.create(disk / "index", SETTINGS)
+        with made.writer() as writer:
+            put(writer, A)
+        remount(disk, "ro")
+        again = Store.open(disk / "index")
+        assert everything(again) == {"a": expected(A)}
+        with (
+            pytest.raises(IndexFolderError, match=r"on a disk that can only be read\."),
+            again.writer(),
+        ):
+            pass
+        with pytest.raises(IndexFolderError, match=r"on a disk that can only be read\."):
+            Store.create(disk / "other", SETTINGS)
+        remount(disk, "rw")
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that anyone can reach (pytest's own are private)."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty log", "a log"])
+def test_a_folder_without_write_permission_can_be_read(public: Path, left: str) -> None:
+    made = Store.create(public / "index", SETTINGS)
+    with made.writer() as writer:
+        put(writer, A)
+        if left == "a log":  # of a writer that is at work
+            assert run_python(AS_NOBODY + READ, made.folder) == "['a'] True"
+    if left == "an empty log":
+        (made.folder / "index.sqlite-shm").unlink(missing_ok=True)
+        (made.folder / "index.sqlite-wal").write_bytes(b"")
+    assert run_python(AS_NOBODY + READ, made.folder) == "['a'] True"
+    said = run_python(AS_NOBODY + WRITE, made.folder)
+    assert said.startswith("no permission")
+    assert said.endswith("change its owner or mode, or choose another folder.")
+    assert everything(made) == {"a": expected(A)}
+
+
+def test_a_private_folder_is_refused(public: Path) -> None:
+    made = Store.create(public / "index", SETTINGS)
+    made.folder.chmod(0o700)
+    program = AS_NOBODY.replace("store =", "try:\n    store =") + (
+        "except PseudoqueryError as error:\n    print(error)\n"
+        "try:\n    crash_writer.Store.create(Path(sys.argv[1]), crash_writer.SETTINGS)\n"
+        "except PseudoqueryError as error:\n    print(error)\n"
+    )
+    said = run_python(program, made.folder).splitlines()
+    assert len(said) == 2
+    for sentence in said:
+        assert sentence == (
+            f"no permission for {made.folder / 'index.sqlite'}; "
+            "change its owner or mode, or choose another folder."
+        )
+
+
+def test_random_documents_differ() -> None:
+    """The other tests would show little if they wrote the same over and over."""
+    choose = random.Random(0)
+    drawn = [random_document(choose) for _ in range(50)]
+    assert len({one.text for one in drawn}) > 30
+    assert {len(crash_writer.vectors_of(one)) for one in drawn} == {0, 1, 2, 3, 4, 5}

@@ -1,0 +1,366 @@
+"""Any damage is found, and what can be made anew from the documents is."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.records import Document
+from pseudoquery.storage.segments import segment_path
+from pseudoquery.storage.store import Store
+from pseudoquery.storage.verify import _segment_problem, problems, repair
+from tests.support.crash_writer import SETTINGS, content, encode, expected, put
+
+DOCUMENTS = [
+    Document(
+        f"id {number}", f"some text with the number {number}", f"title {number}", {"n": number}
+    )
+    for number in range(12)
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An index of three segments with documents 0-3, 4-7 and 8-11, of which 1 and 4 are deleted."""
+    made = Store.create(tmp_path / "index", SETTINGS)
+    with made.writer() as writer:
+        for start in (0, 4, 8):
+            put(writer, *DOCUMENTS[start : start + 4])
+        writer.delete(["id 1", "id 4"])
+    return made
+
+
+KEPT = {one.id: expected(one) for one in DOCUMENTS if one.id not in ("id 1", "id 4")}
+
+
+def everything(store: Store) -> dict[str, Any]:
+    with Store.open(store.folder).snapshot() as snapshot:
+        return content(snapshot)
+
+
+def execute(store: Store, *statements: str) -> None:
+    """Change the database behind the store's back."""
+    path = store.folder / "index.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_what_was_written_is_sound(store: Store) -> None:
+    assert problems(store) == []
+    assert repair(store, encode) == 0
+    assert everything(store) == KEPT
+
+
+def test_an_empty_index_is_sound(tmp_path: Path) -> None:
+    assert problems(Store.create(tmp_path / "index", SETTINGS)) == []
+
+
+# --- damaged segments
+
+
+def test_every_flipped_bit_of_a_segment_is_found(store: Store) -> None:
+    path = segment_path(store.folder, 2)
+    data = path.read_bytes()
+    with store.snapshot() as snapshot:
+        facts = next(one for one in snapshot.segment_facts() if one.number == 2)
+    assert _segment_problem(store, facts) == ""
+    header = 8 + int.from_bytes(data[:8], "little")
+    for bit in (*range(8 * header), *range(8 * header, 8 * len(data), 7)):
+        path.write_bytes(flipped(data, bit))
+        assert _segment_problem(store, facts), f"bit {bit}"
+    for bit in random.Random(0).sample(range(8 * len(data)), 15):
+        path.write_bytes(flipped(data, bit))
+        (found,) = problems(store)
+        assert found.startswith("segment 2: ")
+
+
+def test_a_reader_of_a_damaged_segment_gets_a_sentence_or_a_wrong_vector(store: Store) -> None:
+    """Readers don't compute checksums, but no flip of the header makes them crash."""
+    path = segment_path(store.folder, 2)
+    data = path.read_bytes()
+    header = 8 + int.from_bytes(data[:8], "little")
+    refused = 0
+    for bit in random.Random(1).sample(range(8 * header), 150):
+        path.write_bytes(flipped(data, bit))
+        try:
+            everything(store)
+        except IndexFolderError as error:
+            assert "--repair" in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > 100
+
+
+def truncate(store: Store) -> None:
+    path = segment_path(store.folder, 2)
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def extend(store: Store) -> None:
+    with segment_path(store.folder, 2).open("ab") as file:
+        file.write(b"more")
+
+
+def empty(store: Store) -> None:
+    segment_path(store.folder, 2).write_bytes(b"")
+
+
+def remove(store: Store) -> None:
+    segment_path(store.folder, 2).unlink()
+
+
+def swap(store: Store) -> None:
+    one, other = segment_path(store.folder, 2), segment_path(store.folder, 3)
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def replace_by_older(store: Store) -> None:
+    shutil.copy(segment_path(store.folder, 1), segment_path(store.folder, 2))
+
+
+def flip_vector(store: Store) -> None:
+    path = segment_path(store.folder, 2)
+    data = path.read_bytes()
+    path.write_bytes(flipped(data, 8 * (len(data) - 1)))
+
+
+def damage_all(store: Store) -> None:
+    for number in (1, 2, 3):
+        segment_path(store.folder, number).write_bytes(b"gone")
+
+
+Damage = Callable[[Store], None]
+SEGMENT_DAMAGES: list[Damage] = [
+    truncate,
+    extend,
+    empty,
+    remove,
+    swap,
+    replace_by_older,
+    flip_vector,
+    damage_all,
+]
+
+
+@pytest.mark.parametrize("damage", SEGMENT_DAMAGES)
+def test_damaged_segments_are_found_and_repaired(store: Store, damage: Damage) -> None:
+    damage(store)
+    broken = [1, 2, 3] if damage == damage_all else [2, 3] if damage == swap else [2]
+    found = [sentence.split(":")[0] for sentence in problems(store)]
+    assert found == [f"segment {number}" for number in broken]
+    living = {1: 3, 2: 3, 3: 4}
+    assert repair(store, encode) == sum(living[number] for number in broken)
+    assert problems(store) == []
+    assert everything(store) == KEPT, "deletions stay deleted"
+    with store.writer() as writer:
+        put(writer, DOCUMENTS[1])
+        writer.compact()
+    assert everything(store) == KEPT | {"id 1": expected(DOCUMENTS[1])}
+    assert problems(store) == []
+
+
+@pytest.mark.parametrize("damage", [truncate, remove, flip_vector])
+def test_a_damaged_segment_of_deleted_documents_only(store: Store, damage: Damage) -> None:
+    with store.writer() as writer:
+        writer.delete([one.id for one in DOCUMENTS[4:8]])
+    damage(store)
+    assert len(problems(store)) == 1
+    assert repair(store, encode) == 0
+    assert problems(store) == []
+    assert set(everything(store)) == {f"id {number}" for number in (0, 2, 3, 8, 9, 10, 11)}
+    with store.snapshot() as snapshot:
+        assert [one.number for one in snapshot.segment_facts()] == [1, 3]
+
+
+def test_repair_of_the_only_segment_after_all_was_deleted(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "index", SETTINGS)
+    with store.writer() as writer:
+        put(writer, DOCUMENTS[0])
+        writer.delete(["id 0"])
+    segment_path(store.folder, 1).unlink()
+    assert repair(store, encode) == 0
+    assert everything(store) == {}
+    assert problems(store) == []
+
+
+def test_repair_tells_structures_to_start_anew(store: Store) -> None:
+    def epoch() -> int:
+        with store.snapshot() as snapshot:
+            return snapshot.view.epoch
+
+    before = epoch()
+    truncate(store)
+    repair(store, encode)
+    assert epoch() > before
+
+
+def test_repair_changes_nothing_that_is_sound(store: Store) -> None:
+    kept = {number: segment_path(store.folder, number).read_bytes() for number in (1, 3)}
+    flip_vector(store)
+    repair(store, encode)
+    for number, data in kept.items():
+        assert segment_path(store.folder, number).read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "norm = norm / 2",
+        "documents = documents + 1",
+        "vectors = vectors - 1",
+        "bytes = bytes + 1",
+        "sha256 = replace(sha256, substr(sha256, 1, 1), 'x')",
+    ],
+)
+def test_what_is_known_of_a_segment_is_checked_too(store: Store, change: str) -> None:
+    execute(store, f"UPDATE segments SET {change} WHERE number = 3")
+    (found,) = problems(store)
+    assert found.startswith("segment 3: ")
+    assert repair(store, encode) == 4
+    assert problems(store) == []
+    assert everything(store) == KEPT
+
+
+# --- damaged documents
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "text = text || '.'",
+        "text = CAST(text AS BLOB)",
+        "text = CAST(x'ff' AS TEXT)",
+        "title = ''",
+        "id = 'other'",
+        "metadata = '{\"n\": 6}'",
+        "metadata = 'no JSON'",
+        "metadata = '[]'",
+        "checksum = zeroblob(16)",
+    ],
+)
+def test_a_changed_document_is_found(store: Store, change: str) -> None:
+    execute(store, f"UPDATE documents SET {change} WHERE id = 'id 5'")
+    found = [one for one in problems(store) if one.startswith("document ")]
+    name = "other" if change.startswith("id") else "id 5"
+    assert found == [f"document '{name}': its content is not what was written"]
+
+
+def test_metadata_that_can_t_be_read_gets_a_sentence(store: Store) -> None:
+    execute(store, "UPDATE documents SET metadata = 'no JSON' WHERE id = 'id 5'")
+    with pytest.raises(IndexFolderError, match="the document 'id 5' in index"):
+        everything(store)
+
+
+@pytest.mark.parametrize("drop_trigger", [False, True])
+def test_a_lost_document_is_found(store: Store, drop_trigger: bool) -> None:
+    statements = ["DROP TRIGGER documents_removed"] if drop_trigger else []
+    execute(store, *statements, "DELETE FROM documents WHERE id = 'id 5'")
+    found = problems(store)
+    assert "0 documents have no vectors' place, and 1 places have no document" in found
+    with pytest.raises(IndexFolderError, match="the document number 6 in index"):
+        everything(store)
+    repair(store, encode)
+    assert "0 documents have no vectors' place, and 1 places have no document" in problems(store), (
+        "what is lost is not passed over in silence"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "missing", "extra"),
+    [
+        ("DELETE FROM deleted WHERE ordinal = 2", 0, 1),
+        ("INSERT INTO deleted VALUES (77)", 1, 0),
+        ("DELETE FROM segments WHERE number = 2", 4, 0),
+        ("UPDATE documents SET ordinal = 99 WHERE id = 'id 5'", 1, 1),
+    ],
+)
+def test_documents_and_places_are_compared(
+    store: Store, change: str, missing: int, extra: int
+) -> None:
+    execute(store, change)
+    sentence = f"{missing} documents have no vectors' place, and {extra} places have no document"
+    assert sentence in problems(store)
+
+
+def test_a_document_in_two_segments_is_found(store: Store) -> None:
+    execute(
+        store,
+        "INSERT INTO segments SELECT 9, first, documents, vectors, bytes, sha256, norm "
+        "FROM segments WHERE number = 1",
+    )
+    shutil.copy(segment_path(store.folder, 1), segment_path(store.folder, 9))
+    assert problems(store) == ["the segments hold a document twice or out of order"]
+
+
+# --- full text and the database
+
+
+def test_full_text_out_of_step_is_found_and_repaired(store: Store) -> None:
+    def ranked() -> list[tuple[int, float]]:
+        with store.snapshot() as snapshot:
+            return snapshot.fulltext("text OR number OR title", None, 100)
+
+    before = ranked()
+    assert len(before) == 10
+    execute(
+        store,
+        "INSERT INTO fulltext(fulltext, rowid, title, text) "
+        "SELECT 'delete', ordinal, title, text FROM documents WHERE id = 'id 5'",
+    )
+    assert len(ranked()) == 9
+    assert problems(store) == ["the full-text index does not agree with the documents"]
+    assert repair(store, encode) == 0
+    assert problems(store) == []
+    assert ranked() == before
+
+
+def test_a_flipped_bit_of_the_database_is_found_or_harmless(store: Store) -> None:
+    """SQLite has no checksums of its own; ours cover the rows, and FTS5 and SQLite the rest."""
+    path = store.folder / "index.sqlite"
+    data = path.read_bytes()
+    before = everything(store)
+    found = 0
+    for bit in random.Random(0).sample(range(8 * len(data)), 250):
+        for leftover in store.folder.glob("index.sqlite-*"):
+            leftover.unlink()
+        path.write_bytes(flipped(data, bit))
+        try:
+            damage = problems(Store.open(store.folder))
+        except IndexFolderError as error:
+            damage = [str(error)]
+        found += bool(damage)
+        if not damage:
+            assert everything(store) == before, f"bit {bit}"
+    assert found > 20
+
+
+def test_every_flipped_bit_of_a_text_is_found(store: Store) -> None:
+    path = store.folder / "index.sqlite"
+    data = path.read_bytes()
+    text = DOCUMENTS[5].text.encode()
+    assert data.count(text) == 1
+    start = 8 * data.index(text)
+    for bit in range(start, start + 8 * len(text), 5):
+        path.write_bytes(flipped(data, bit))
+        assert "document 'id 5': its content is not what was written" in problems(store)
+
+
+def test_only_one_process_verifies_at_a_time(store: Store) -> None:
+    with store.writer(), pytest.raises(IndexFolderError, match="another process is writing"):
+        problems(Store.open(store.folder))

@@ -1,0 +1,376 @@
+"""Changes to an index: what is committed, how segments are merged, and what compaction frees."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.records import Document
+from pseudoquery.storage import writer
+from pseudoquery.storage.segments import SegmentFacts, segment_path
+from pseudoquery.storage.store import Store
+from pseudoquery.storage.verify import problems
+from pseudoquery.storage.writer import Writer, document_checksum
+from tests.support.crash_writer import (
+    DIMENSION,
+    SETTINGS,
+    content,
+    encode,
+    expected,
+    put,
+    vectors_of,
+)
+
+DOCUMENTS = [Document(f"id {number}", f"text {number}") for number in range(40)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "index", SETTINGS)
+
+
+def everything(store: Store) -> dict[str, Any]:
+    with store.snapshot() as snapshot:
+        return content(snapshot)
+
+
+def all_facts(store: Store) -> list[SegmentFacts]:
+    with store.snapshot() as snapshot:
+        return snapshot.segment_facts()
+
+
+def files(store: Store) -> list[Path]:
+    return sorted((store.folder / "segments").iterdir())
+
+
+def flip(path: Path, position: int = -1) -> None:
+    """Flip one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+# --- adding, replacing, deleting
+
+
+def test_add_and_replace(store: Store) -> None:
+    changed = replace(DOCUMENTS[1], text="changed")
+    with store.writer() as one:
+        put(one, *DOCUMENTS[:3])
+        put(one, changed, DOCUMENTS[3])
+        found = one.known(["id 0", "id 1", "id 99"])
+    assert found == {
+        "id 0": (document_checksum(DOCUMENTS[0]), ""),
+        "id 1": (document_checksum(changed), ""),
+    }
+    kept = [DOCUMENTS[0], DOCUMENTS[2], changed, DOCUMENTS[3]]
+    assert everything(store) == {each.id: expected(each) for each in kept}
+    with store.snapshot() as snapshot:
+        assert [stored.document for stored in snapshot.documents()] == kept
+        assert list(snapshot.deleted()) == [2]
+        assert snapshot.view.vector_count == sum(
+            len(vectors_of(each)) for each in [*DOCUMENTS[:4], changed]
+        )
+
+
+def test_adding_nothing_writes_nothing(store: Store) -> None:
+    with store.writer() as one:
+        one.add([], [])
+    assert files(store) == []
+    with store.snapshot() as snapshot:
+        assert snapshot.view.generation == 0
+
+
+def test_delete_says_what_was_there(store: Store) -> None:
+    with store.writer() as one:
+        put(one, *DOCUMENTS[:3])
+        assert one.delete(["id 2", "nothing", "id 0", "id 2"]) == ["id 2", "id 0"]
+        assert one.delete(["id 2"]) == []
+    assert everything(store) == {"id 1": expected(DOCUMENTS[1])}
+
+
+def test_numbers_are_never_used_twice(store: Store) -> None:
+    numbers = []
+    with store.writer() as one:
+        for each in DOCUMENTS[:5]:
+            put(one, each)
+            one.delete([each.id])
+            one.compact()
+        put(one, DOCUMENTS[5])
+        numbers = [facts.number for facts in all_facts(store)]
+    with store.snapshot() as snapshot:
+        assert list(snapshot.view.ordinals) == [6]
+    assert numbers == [6]
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 1e6])
+def test_vectors_that_do_not_fit_are_refused(store: Store, bad: float) -> None:
+    vectors = np.ones((2, DIMENSION), dtype=np.float32)
+    vectors[1, 3] = bad  # the largest half-precision number is 65504
+    with store.writer() as one:
+        put(one, DOCUMENTS[0])
+        with pytest.raises(IndexFolderError, match="vector_type='float32'"):
+            one.add([DOCUMENTS[1]], [vectors])
+    assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
+    assert problems(store) == []
+
+
+def test_an_error_within_a_transaction_undoes_all_of_it(store: Store) -> None:
+    with store.writer() as one:
+        put(one, *DOCUMENTS[:2])
+    before = everything(store)
+    twice = [replace(DOCUMENTS[0], text="new"), DOCUMENTS[3], DOCUMENTS[3]]
+    with pytest.raises(IndexFolderError), store.writer() as one:
+        one.add(twice, encode(twice)[0])  # ids must be distinct
+    assert everything(store) == before
+    assert problems(store) == []
+    assert len(files(store)) == 1
+
+
+def test_remember_and_forget(store: Store) -> None:
+    def remembered() -> str | None:
+        with store.snapshot() as snapshot:
+            return snapshot.remembered("name")
+
+    with store.writer() as one:
+        one.remember("name", "value")
+        assert remembered() == "value"
+        one.remember("name", "other")
+        assert remembered() == "other"
+        one.forget("name")
+        assert remembered() is None
+    assert Store.open(store.folder).settings == SETTINGS
+
+
+def test_orphans_are_removed(store: Store) -> None:
+    with store.writer() as one:
+        put(one, DOCUMENTS[0])
+    named = files(store)
+    for name in ("00000099.safetensors", "00000002.tmp"):
+        (store.folder / "segments" / name).write_bytes(b"left behind")
+    with store.writer():
+        assert files(store) == named
+    assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
+
+
+@pytest.mark.parametrize("field", ["id", "title", "text", "metadata"])
+def test_checksums_cover_all_of_a_document(field: str) -> None:
+    document = Document("a", "b", "c", {"d": 1})
+    changes: dict[str, Any] = {field: {"d": 2} if field == "metadata" else "x"}
+    other = replace(document, **changes)
+    assert document_checksum(document) != document_checksum(other)
+    assert document_checksum(document) == document_checksum(replace(document, place="there"))
+
+
+def test_checksums_do_not_depend_on_the_order_of_keys() -> None:
+    one, other = Document("a", "", "", {"x": 1, "y": 2}), Document("a", "", "", {"y": 2, "x": 1})
+    assert document_checksum(one) == document_checksum(other)
+
+
+# --- merging
+
+
+def single_adds(one: Writer, sizes: list[int]) -> None:
+    for number, size in enumerate(sizes):
+        one.add([Document(f"{number}", "")], [np.full((size, DIMENSION), number, np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [
+        pytest.param([4] * 150, 16, id="equal"),
+        pytest.param([100, 120] * 50, 16, id="two sizes, on both sides of a power of two"),
+        pytest.param([*([1] * 7), 500] * 15, 48, id="a large one now and then"),
+        pytest.param([0] * 60, 16, id="without vectors"),
+    ],
+)
+def test_many_single_adds_leave_few_segments(store: Store, sizes: list[int], most: int) -> None:
+    seen = []
+    with store.writer() as one:
+        for number, size in enumerate(sizes):
+            vectors = np.full((size, DIMENSION), number, np.float32)
+            one.add([Document(f"{number}", "")], [vectors])
+            seen.append(len(files(store)))
+    assert max(seen) <= most
+    with store.snapshot() as snapshot:
+        view = snapshot.view
+        assert list(view.ordinals) == list(range(1, len(sizes) + 1))
+        assert list(np.diff(view.offsets)) == sizes
+        stored = view.vectors(0, view.vector_count)
+    if sum(sizes):
+        assert list(stored[:, 0]) == list(np.repeat(np.arange(len(sizes)), sizes))
+    assert problems(store) == []
+
+
+@given(sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=300))
+@settings(max_examples=60)
+def test_merges_are_few_and_each_doubles_what_it_takes(sizes: list[int]) -> None:
+    facts: list[SegmentFacts] = []
+    rewritten: dict[int, int] = {}
+    for number, size in enumerate(sizes):
+        facts.append(SegmentFacts(number, number, 1, 1, size, "", 1.0))
+        while run := writer._mergeable(facts):
+            total = sum(one.bytes for one in run)
+            assert len(run) >= 8
+            assert run == facts[-len(run) :], "only the newest neighbours are merged"
+            assert all(2 * one.bytes <= total for one in run)
+            for later in range(run[0].number, number + 1):
+                rewritten[later] = rewritten.get(later, 0) + 1
+            merged = SegmentFacts(run[0].number, run[0].first, 1, 1, total, "", 1.0)
+            facts = [*facts[: -len(run)], merged]
+    ratio = sum(sizes) / min(sizes)
+    assert max(rewritten.values(), default=0) <= np.log2(max(ratio, 1))
+
+
+def test_merging_stops_at_the_largest_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "SEGMENT_BYTES", 20_000)
+    with store.writer() as one:
+        single_adds(one, [10] * 250)
+    sizes = [facts.bytes for facts in all_facts(store)]
+    assert max(sizes) <= 20_000
+    assert sum(sizes) > 2 * 20_000
+    assert len(sizes) < 30
+
+
+def test_positions_are_stable_until_compaction(store: Store) -> None:
+    """Structures built on the vectors grow with them, so no vector may change its place."""
+    seen = np.zeros((0, DIMENSION), dtype=np.float32)
+    epochs = set()
+    choose = random.Random(0)
+    with store.writer() as one:
+        for number in range(60):
+            put(one, Document(f"id {choose.randrange(20)}", f"text {number}"))
+            one.delete([f"id {choose.randrange(20)}"])
+            with store.snapshot() as snapshot:
+                view = snapshot.view
+                now = view.vectors(0, view.vector_count)
+                epochs.add(view.epoch)
+            assert np.array_equal(now[: len(seen)], seen)
+            seen = now
+        assert epochs == {0}
+        one.compact()
+    with store.snapshot() as snapshot:
+        assert snapshot.view.epoch == 1
+        assert 0 < snapshot.view.vector_count < len(seen)
+
+
+# --- compaction
+
+
+def test_compaction_drops_dead_vectors_and_frees_bytes(store: Store) -> None:
+    large = [Document(f"id {n}", "word " * 2000) for n in range(40)]
+    vectors = [np.full((50, DIMENSION), n, np.float32) for n in range(40)]
+    with store.writer() as one:
+        one.add(large, vectors)
+        one.delete([each.id for each in large[5:]])
+        before = everything(store)
+        bytes_before = sum(path.stat().st_size for path in files(store))
+        one.compact()
+        assert everything(store) == before
+    with store.snapshot() as snapshot:
+        assert snapshot.view.vector_count == 5 * 50
+        assert snapshot.view.live.all()
+        assert len(snapshot.deleted()) == 0
+        assert sum(facts.bytes for facts in snapshot.segment_facts()) < bytes_before / 4
+    assert sum(path.stat().st_size for path in files(store)) < bytes_before / 4
+    assert problems(store) == []
+
+
+def test_compaction_gives_the_database_back_too(store: Store) -> None:
+    path = store.folder / "index.sqlite"
+    choose = random.Random(0)
+    with store.writer() as one:
+        texts = [" ".join(str(choose.random()) for _ in range(2000)) for _ in range(10)]
+        put(one, *(Document(f"{n}", text) for n, text in enumerate(texts)))
+        one.delete([f"{n}" for n in range(1, 10)])
+    before = path.stat().st_size
+    with store.writer() as one:
+        one.compact()
+    assert path.stat().st_size < before / 2
+
+
+def test_compaction_of_nothing(store: Store) -> None:
+    with store.writer() as one:
+        one.compact()
+        assert everything(store) == {}
+        put(one, *DOCUMENTS[:3])
+        one.delete([each.id for each in DOCUMENTS[:3]])
+        one.compact()
+    assert files(store) == []
+    assert everything(store) == {}
+    assert problems(store) == []
+
+
+def test_compaction_keeps_segments_to_their_size(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SEGMENT_BYTES", 5_000)
+    with store.writer() as one:
+        single_adds(one, [10] * 60)
+        one.compact()
+    facts = all_facts(store)
+    assert 1 < len(facts) < 20
+    assert max(each.bytes for each in facts) <= 5_000
+    assert problems(store) == []
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
+@pytest.mark.parametrize("rewrite", ["compact", "merge"])
+def test_damage_is_not_rewritten_as_if_it_were_sound(
+    store: Store, damage: str, rewrite: str
+) -> None:
+    """A copy of a damaged segment would get a checksum of its own, and never be found."""
+    with store.writer() as one:
+        single_adds(one, [4] * 7)
+    path = segment_path(store.folder, 3)
+    if damage == "flipped":
+        flip(path)
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+    with pytest.raises(IndexFolderError) as caught, store.writer() as one:
+        one.compact() if rewrite == "compact" else put(one, DOCUMENTS[0])
+    assert f"{path} is damaged" in str(caught.value)
+    assert f"`pseudoquery verify {store.folder} --repair`" in str(caught.value)
+    found = problems(store)
+    assert len(found) == 1
+    assert found[0].startswith("segment 3: ")
+
+
+# --- a failing disk
+
+
+def test_a_segment_that_can_t_be_written_leaves_no_trace(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.writer() as one:
+        put(one, DOCUMENTS[0])
+    before = files(store)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pseudoquery.storage.segments.os.fsync", fail)
+    with pytest.raises(IndexFolderError, match="no space is left"), store.writer() as one:
+        put(one, DOCUMENTS[1])
+    assert files(store) == before
+    assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
+
+
+def test_every_commit_is_synced(store: Store) -> None:
+    with store.writer() as one:
+        assert one._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert one._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with closing(sqlite3.connect(store.folder / "index.sqlite")) as connection:
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
