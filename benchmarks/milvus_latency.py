@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymilvus import MilvusClient
 
-from pseudoquery.bench.report import machine, synthetic_vectors
+from pseudoquery.bench.machine import machine, synthetic_vectors
 from pseudoquery.bench.search import fill, synthetic_queries
 from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
@@ -39,7 +39,8 @@ from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.milvus.search import Search
 from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import Depth, search
-from pseudoquery.storage.store import Snapshot, Store
+from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.store import Store
 from tests.cluster.milvus_server import MilvusLite, MilvusStandalone, why_not
 
 TOP, RECALL, WARM = 10, 200, 3

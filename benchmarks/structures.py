@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.bench.report import synthetic_vectors
+from pseudoquery.bench.machine import synthetic_vectors
 from pseudoquery.bench.search import fill, synthetic_queries
 from pseudoquery.method.representation import Representation
 from pseudoquery.search.structures import Structures

@@ -23,7 +23,8 @@ from pseudoquery.corpus.documents import read_documents, read_qrels, read_querie
 from pseudoquery.encoding import encode as encoding
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.pooling import Pooling, Tokens
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import document_score
 
 Batch = tuple[list[int], Tokens]

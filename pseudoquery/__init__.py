@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pseudoquery.errors import PseudoqueryError
-from pseudoquery.method.representation import PRESETS, Representation, preset
+from pseudoquery.method.presets import PRESETS, preset
+from pseudoquery.method.representation import Representation
 from pseudoquery.records import Answer, Document, Explanation, Hit, Qrel, Query
 from pseudoquery.version import VERSION
 
@@ -14,10 +15,9 @@ if TYPE_CHECKING:
     from pseudoquery.client import Client
     from pseudoquery.encoding.model import load_model
     from pseudoquery.index import Index
-    from pseudoquery.search.rank import SearchSettings
+    from pseudoquery.search.settings import SearchSettings
 
 __version__ = VERSION
-
 __all__ = [
     "PRESETS",
     "Answer",
@@ -35,7 +35,6 @@ __all__ = [
     "load_model",
     "preset",
 ]
-
 _LAZY = {
     "Client": "pseudoquery.client",
     "Index": "pseudoquery.index",

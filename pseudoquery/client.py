@@ -18,12 +18,12 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from pseudoquery.corpus.documents import check_document
+from pseudoquery.corpus.validation import check_document
 from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError, ServiceError
 from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery, Span
 
 if TYPE_CHECKING:
-    from pseudoquery.index import Added
+    from pseudoquery.records import Added
     from pseudoquery.storage.filters import Where
 
 BULK_BYTES = 2 << 20
@@ -32,7 +32,6 @@ LONGEST_WAIT = 120.0
 """Seconds; longer than the service takes to say that it took too long."""
 _BAD_INPUT = (400, 413, 422)
 _COUNTS = ("added", "updated", "unchanged", "cut")
-
 Found = TypeVar("Found")
 
 
@@ -219,7 +218,7 @@ def _path(id: str) -> str:  # noqa: A002
 
 
 def _added(found: Mapping[str, int]) -> Added:
-    from pseudoquery.index import Added
+    from pseudoquery.records import Added
 
     return Added(**{name: found[name] for name in _COUNTS})
 

@@ -1,5 +1,8 @@
 """Errors that a user can act on: one sentence that says what is wrong, where, and what to do."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 
 class PseudoqueryError(Exception):
     """Base of every error raised on purpose; the command prints it and exits with 2."""
@@ -36,3 +39,7 @@ class ServiceError(PseudoqueryError):
         super().__init__(message)
         self.status = status
         self.code = code
+
+
+OnBad: TypeAlias = Callable[[CorpusError], None]
+"""What to do with a record that can't be used: raise its error, or count it and go on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,50 +18,25 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.corpus.documents import OnBad, check_document
-from pseudoquery.errors import CorpusError, ModelError, QueryError
+from pseudoquery.corpus.validation import check_document
+from pseudoquery.errors import CorpusError, ModelError, OnBad, QueryError
 from pseudoquery.method.representation import Representation
-from pseudoquery.records import Answer, Document, Explanation, Hit
-from pseudoquery.search.rank import (
-    Asked,
-    Mode,
-    Ranked,
-    SearchSettings,
-    by_both,
-    by_vectors,
-    by_words,
-    check_query,
-    check_search,
-)
+from pseudoquery.records import Added, Answer, Document, Explanation, Hit
+from pseudoquery.search.rank import Asked, Ranked, by_both, by_vectors, by_words
+from pseudoquery.search.settings import Mode, SearchSettings, check_query, check_search
 from pseudoquery.storage.filters import Where
+from pseudoquery.storage.incoming import batches, distinct
+from pseudoquery.storage.schema import Settings, document_checksum
 from pseudoquery.storage.segments import VECTOR_TYPES
-from pseudoquery.storage.store import Settings, Snapshot, Store
-from pseudoquery.storage.writer import Writer, document_checksum
+from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.store import Store
+from pseudoquery.storage.writer import Writer
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
     from pseudoquery.encoding.precision import Precision
     from pseudoquery.search.structures import Structures
-
-BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
-"""Documents are encoded and committed in batches of at most this size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """What an `add` did, document by document."""
-
-    added: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    cut: int = 0
-    """Documents of which only the beginning was encoded, because truncation was asked for."""
-
-    @property
-    def total(self) -> int:
-        """How many documents were given."""
-        return self.added + self.updated + self.unchanged
 
 
 class Index:
@@ -391,7 +366,7 @@ class Index:
         """Read the documents; if there is a query vector, say what each of theirs weighs for it."""
         weights: list[list[float]] = [[]] * len(ranked.numbers)
         if query is not None:
-            from pseudoquery.search.two_step import weights_of
+            from pseudoquery.search.exact_scores import weights_of
 
             places = np.searchsorted(snapshot.view.ordinals, np.array(ranked.numbers, np.int64))
             weights = weights_of(snapshot.view, query, places, self.representation)
@@ -429,20 +404,6 @@ def made_with(
         precision=precision,
     )
     return loaded, settings
-
-
-def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Group documents so that a batch fits into memory, whatever their lengths."""
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document.text) if isinstance(document.text, str) else 0
-        if len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def vector_bytes(settings: Settings) -> int:
@@ -484,27 +445,4 @@ def _sum(left: Added, right: Added) -> Added:
             mine + yours
             for mine, yours in zip(asdict(left).values(), asdict(right).values(), strict=True)
         )
-    )
-
-
-def distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
-    """Leave out documents whose id is another's; the same one from an earlier run is no other.
-
-    An earlier run may have named the file by another path: only its name and the line count.
-    """
-    places = {id_: place for id_, (_, place) in writer.known(one.id for one in batch).items()}
-    kept = []
-    for document in batch:
-        place = places.setdefault(document.id, document.place)
-        if document.place and Path(place).name == Path(document.place).name:
-            kept.append(document)
-        else:
-            on_duplicate(taken(document.id, document.place, place))
-    return kept
-
-
-def taken(id_: str, place: str, by: str) -> CorpusError:
-    """Say that a document at one place has the id of a document at another."""
-    return CorpusError(
-        f"{place}: the id {id_!r} was already used in {by}; every document needs an id of its own."
     )

@@ -87,3 +87,19 @@ class Explanation:
     pseudo_queries: tuple[PseudoQuery, ...]
     passage: Span | None = None
     """The sentence whose own tokens, averaged, are nearest to the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What an `add` did, document by document."""
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    cut: int = 0
+    """Documents of which only the beginning was encoded, because truncation was asked for."""
+
+    @property
+    def total(self) -> int:
+        """How many documents were given."""
+        return self.added + self.updated + self.unchanged

@@ -20,7 +20,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from pseudoquery.cli import main
 from pseudoquery.encoding.model import load_model
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from tests.support.collection import DOCUMENTS
 from tests.support.command import Ran, Run
 from tests.support.serving import Forks

@@ -15,8 +15,8 @@ import pseudoquery
 from pseudoquery import client as client_module
 from pseudoquery.client import Client
 from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError, ServiceError
-from pseudoquery.index import Added, Index
-from pseudoquery.records import Answer, Document
+from pseudoquery.index import Index
+from pseudoquery.records import Added, Answer, Document
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import READ, WRITE, Running, running
 

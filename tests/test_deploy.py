@@ -17,8 +17,8 @@ import yaml
 from pseudoquery.building.location import is_address
 from pseudoquery.cli import cli
 from pseudoquery.cli.serve import SHUTDOWN_SECONDS, serve
-from pseudoquery.milvus.collection import TOKEN
-from pseudoquery.service.guard import OPEN
+from pseudoquery.milvus.connection import TOKEN
+from pseudoquery.service.exchange import OPEN
 from pseudoquery.version import VERSION
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery import index as index_module
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import (
     CorpusError,
@@ -24,10 +23,11 @@ from pseudoquery.errors import (
     PseudoqueryError,
     QueryError,
 )
-from pseudoquery.index import Added, Index
-from pseudoquery.method.representation import preset
-from pseudoquery.records import Answer, Document
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.index import Index
+from pseudoquery.method.presets import preset
+from pseudoquery.records import Added, Answer, Document
+from pseudoquery.search.settings import SearchSettings
+from pseudoquery.storage import incoming
 from pseudoquery.storage.segments import segment_path
 from tests.support.collection import DOCUMENTS, WORDS
 
@@ -73,7 +73,7 @@ def test_add_counts_what_it_did(empty: Index) -> None:
 def test_counts_do_not_depend_on_the_batches(
     empty: Index, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(index_module, "BATCH_DOCUMENTS", batch)
+    monkeypatch.setattr(incoming, "BATCH_DOCUMENTS", batch)
     one, other = Document("a", "first"), Document("a", "second")
     assert empty.add([one, one, other, DOCUMENTS[0], other]) == Added(2, 1, 2)
     assert empty.get("a") == other
@@ -107,10 +107,10 @@ def test_any_change_is_an_update(index: Index, field: str) -> None:
 def test_documents_are_committed_batch_by_batch(
     empty: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "BATCH_DOCUMENTS", 4)
+    monkeypatch.setattr(incoming, "BATCH_DOCUMENTS", 4)
     seen = [len(empty) for _ in empty.add_in_batches(DOCUMENTS[:10])]
     assert seen == [4, 8, 10]
-    monkeypatch.setattr(index_module, "BATCH_CHARACTERS", 30)
+    monkeypatch.setattr(incoming, "BATCH_CHARACTERS", 30)
     texts = [Document(str(number), "moon " * 5) for number in range(5)]
     assert [one.added for one in empty.add_in_batches(texts)] == [2, 2, 1]
 
@@ -118,7 +118,7 @@ def test_documents_are_committed_batch_by_batch(
 def test_a_bad_document_is_refused_and_the_rest_is_safe(
     empty: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr(incoming, "BATCH_DOCUMENTS", 2)
     bad = Document("bad", "a lone \udc80 surrogate")
     with pytest.raises(CorpusError, match="lone surrogate"):
         empty.add([*DOCUMENTS[:4], bad, DOCUMENTS[5]])

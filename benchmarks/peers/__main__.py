@@ -25,7 +25,7 @@ from benchmarks.peers.figures import figures
 from benchmarks.peers.inputs import check_inputs, choose, prepare, prepare_synthetic
 from benchmarks.peers.measure import Inputs
 from benchmarks.peers.report import write_report
-from pseudoquery.bench.report import machine
+from pseudoquery.bench.machine import machine
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import PseudoqueryError
 

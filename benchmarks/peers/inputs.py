@@ -21,14 +21,15 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.peers.measure import DEEP, Inputs, Vectors
-from pseudoquery.bench.report import synthetic_vectors
+from pseudoquery.bench.machine import synthetic_vectors
 from pseudoquery.bench.search import synthetic_queries
 from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.encoding.encode import document_text, encode_queries, pool_texts, read_texts
 from pseudoquery.encoding.model import chosen_representation, load_model
 from pseudoquery.encoding.pooling import Pooling
 from pseudoquery.errors import CorpusError
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import document_score
 
 AT_ONCE = 64

@@ -17,10 +17,12 @@ import numpy as np
 from benchmarks.peers.measure import Inputs, Vectors, Way, run, size_of
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.search.rank import Asked, SearchSettings, by_both, by_vectors
+from pseudoquery.search.rank import Asked, by_both, by_vectors
+from pseudoquery.search.settings import SearchSettings
 from pseudoquery.search.structures import Structures
 from pseudoquery.storage.int8_codes import ENDING
-from pseudoquery.storage.store import Settings, Store
+from pseudoquery.storage.schema import Settings
+from pseudoquery.storage.store import Store
 
 EFFORTS = (10, 20, 50, 100, 200, 400)
 """Documents that the first step recalls; 200 is the default."""

@@ -18,15 +18,10 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from pseudoquery import Document, Index
-from pseudoquery.encoding.encode import (
-    document_text,
-    encode_queries,
-    pool_texts,
-    pooling_of,
-    read_texts,
-)
+from pseudoquery.encoding.encode import document_text, encode_queries, pool_texts, read_texts
+from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.method.scores import window
-from pseudoquery.search.two_step import exact_scores
+from pseudoquery.search.exact_scores import exact_scores
 
 QUESTION = "How do plants turn light into energy?"
 TOP, RECALLED, DRAWN = 10, 60, 120

@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from pseudoquery.bench.report import Check, Measured, Report, floor, synthetic_vectors
-from pseudoquery.index import BATCH_DOCUMENTS
+from pseudoquery.bench.machine import floor, synthetic_vectors
+from pseudoquery.bench.report import Check, Measured, Report
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
 from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import search
-from pseudoquery.storage.store import Settings, Store
+from pseudoquery.storage.incoming import BATCH_DOCUMENTS
+from pseudoquery.storage.schema import Settings
+from pseudoquery.storage.store import Store
 
 WRITTEN = 128 << 20
 """Bytes written to measure how fast the disk is."""

@@ -72,34 +72,6 @@ def compare(report: Report, before: Mapping[str, Any]) -> list[Change]:
     return sorted(changes, key=lambda change: -change.factor)
 
 
-def show_changes(changes: list[Change]) -> None:
-    """Print how each ratio has changed."""
-    from rich.table import Table
-
-    from pseudoquery.cli.terminal import console
-
-    console.print()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("ratio", overflow="fold")
-    for heading in ("before", "now", "times as bad"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for change in changes:
-        style = "red" if change.worse else ""
-        numbers = (change.before, change.now, change.factor)
-        table.add_row(change.what, *map(_written, numbers), style=style)
-    console.print(table)
-    worse = sum(change.worse for change in changes)
-    console.print(
-        f"{worse} of {len(changes)} ratios are worse by more than {ALLOWED:g} times."
-        if worse
-        else f"None of {len(changes)} ratios is worse by more than {ALLOWED:g} times."
-    )
-
-
-def _written(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
 def _kept(facts: Any) -> Any:
     if not isinstance(facts, Mapping):
         return facts

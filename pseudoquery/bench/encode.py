@@ -15,20 +15,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
 
-from pseudoquery.bench.report import Check, Measured, Report, floor, timed
-from pseudoquery.encoding.encode import (
-    Long,
-    document_text,
-    encode_queries,
-    pool_texts,
-    pooling_of,
-    read_texts,
-    split,
-)
+from pseudoquery.bench.machine import floor, timed
+from pseudoquery.bench.report import Check, Measured, Report
+from pseudoquery.encoding.encode import document_text, encode_queries, pool_texts, read_texts
 from pseudoquery.encoding.model import load_model
+from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.encoding.precision import available, in_precision
+from pseudoquery.encoding.windows import Long, split
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.records import Document
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pseudoquery.bench.report import Check, Measured, Report, floor, timed
+from pseudoquery.bench.machine import floor, timed
+from pseudoquery.bench.report import Check, Measured, Report
 from pseudoquery.search import gpu_search
 
 BLOCK = 100_000

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pseudoquery.bench.report import Check, Measured, Report, floor, replayed, timed
+from pseudoquery.bench.machine import floor, replayed, timed
+from pseudoquery.bench.report import Check, Measured, Report
 from pseudoquery.method.kmeans import Clusters, kmeans
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "BERT-base": {"hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 3072},

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.bench.report import Check, Measured, Report, floor, synthetic_vectors, timed
+from pseudoquery.bench.machine import floor, synthetic_vectors, timed
+from pseudoquery.bench.report import Check, Measured, Report
 from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
+from pseudoquery.search.faiss_index import FirstStep, build_faiss, faiss_threads
 from pseudoquery.search.int8_scan import Scan
-from pseudoquery.search.structures import FirstStep, Structures, build_faiss, faiss_threads
+from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import Ranking, search
+from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import VECTOR_TYPES
-from pseudoquery.storage.store import Settings, Store
+from pseudoquery.storage.store import Store
 from pseudoquery.storage.vector_view import View
 
 ADDED_AT_ONCE = 4096

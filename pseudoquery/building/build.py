@@ -10,11 +10,12 @@ from typing import Any
 
 from pseudoquery.building.folder_shards import FolderShards
 from pseudoquery.building.location import Place, create_index, is_address, is_there, open_index
-from pseudoquery.corpus.documents import OnBad, read_documents
+from pseudoquery.corpus.documents import read_documents
 from pseudoquery.corpus.huggingface import PREFIX
 from pseudoquery.corpus.remote import is_remote
-from pseudoquery.errors import CorpusError, IndexFolderError
-from pseudoquery.index import Added, Index
+from pseudoquery.errors import CorpusError, IndexFolderError, OnBad
+from pseudoquery.index import Index
+from pseudoquery.records import Added
 from pseudoquery.storage.writer import Writer
 
 UNFINISHED = "unfinished_build_of"

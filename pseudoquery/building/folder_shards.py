@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from pseudoquery.building.shard import documents_in, is_sound, read
-from pseudoquery.corpus.documents import OnBad
-from pseudoquery.errors import IndexFolderError
-from pseudoquery.index import Added, distinct
-from pseudoquery.records import Document
-from pseudoquery.storage.segments import write_durably
+from pseudoquery.errors import IndexFolderError, OnBad
+from pseudoquery.files import write_durably
+from pseudoquery.records import Added, Document
+from pseudoquery.storage.incoming import distinct
+from pseudoquery.storage.schema import document_checksum
+from pseudoquery.storage.segment_builder import without
 from pseudoquery.storage.store import Store
-from pseudoquery.storage.writer import Writer, document_checksum, without
+from pseudoquery.storage.writer import Writer
 
 
 class FolderShards:

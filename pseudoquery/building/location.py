@@ -45,8 +45,8 @@ def is_there(place: Place) -> bool:
         from pseudoquery.milvus.collection import Collection
 
         return Collection.is_there(str(place))
-    from pseudoquery.storage.store import plain_errors
+    from pseudoquery.storage.sqlite_errors import sqlite_errors
 
     folder = Path(place)
-    with plain_errors(folder):
+    with sqlite_errors(folder):
         return (folder / "index.sqlite").exists()

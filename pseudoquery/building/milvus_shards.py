@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from pseudoquery.building.shard import PLACES, SHARD_DOCUMENTS, documents_in, first_place, read
-from pseudoquery.corpus.documents import OnBad
-from pseudoquery.index import Added, taken
-from pseudoquery.milvus.collection import NOTE_PLACE, Collection, groups
+from pseudoquery.errors import OnBad
+from pseudoquery.milvus.collection import Collection
+from pseudoquery.milvus.rows import NOTE_PLACE, groups
+from pseudoquery.records import Added
+from pseudoquery.storage.incoming import taken
 
 BEGUN, WHOLE, DOUBLED = (NOTE_PLACE - number for number in (1, 2, 3))
 """Places of the rows that note something of shards."""

@@ -16,11 +16,11 @@ from typing import Protocol
 import numpy as np
 from safetensors.numpy import load, save
 
-from pseudoquery.corpus.documents import OnBad
-from pseudoquery.index import BATCH_DOCUMENTS, Added
-from pseudoquery.records import Document
+from pseudoquery.errors import OnBad
+from pseudoquery.records import Added, Document
+from pseudoquery.storage.incoming import BATCH_DOCUMENTS
+from pseudoquery.storage.schema import document_checksum
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.writer import document_checksum
 
 SHARD_BATCHES = 4
 """Batches that are encoded by one worker in one go, and lost with it."""

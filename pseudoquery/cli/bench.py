@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from pseudoquery.bench.compare import compare, read_report, show_changes
+from pseudoquery.bench.compare import ALLOWED, Change, compare, read_report
+from pseudoquery.bench.report import Report, duration
 from pseudoquery.cli.options import as_json, model_option, path_type, refuse_without_effect
 from pseudoquery.errors import QueryError
 
@@ -22,8 +23,6 @@ _number = click.IntRange(min=1)
 index_option = click.option(
     "--index", "folder", type=path_type, help="Measure on this index, not on synthetic data."
 )
-
-
 device_option = click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),
@@ -165,7 +164,6 @@ def _check(device: str) -> None:
 
 
 def _print(report: Report, as_json: bool, against: Earlier) -> None:
-    from pseudoquery.bench.report import show
 
     if not as_json:
         show(report)  # before it is compared, which may be refused
@@ -177,3 +175,61 @@ def _print(report: Report, as_json: bool, against: Earlier) -> None:
         show_changes(changes)
     if any(change.worse for change in changes):
         sys.exit(1)
+
+
+def show(report: Report) -> None:
+    """Print a report as tables."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from pseudoquery.cli.terminal import console
+
+    for facts in (report.machine, report.data):
+        shown = " · ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+        console.print(Text(shown, style="dim"))
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("what", overflow="fold")
+    for heading in ("time", "floor", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", style="dim", overflow="fold")
+    for row in report.rows:
+        table.add_row(
+            row.what, duration(row.seconds), duration(row.floor), f"{row.ratio:,.1f}", row.note
+        )
+    console.print(table)
+    for check in report.checks:
+        sign = "≤" if check.at_most else "≥"
+        verdict = Text("✓ " if check.met else "✗ ", style="green" if check.met else "red")
+        unit = f" {check.unit}" if check.unit else ""
+        verdict.append(f"{check.what}: {check.value:.3g}{unit}", style="bold")
+        verdict.append(f"  (to reach: {sign} {check.target:g})", style="dim")
+        console.print(verdict)
+
+
+def show_changes(changes: list[Change]) -> None:
+    """Print how each ratio has changed."""
+    from rich.table import Table
+
+    from pseudoquery.cli.terminal import console
+
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("ratio", overflow="fold")
+    for heading in ("before", "now", "times as bad"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for change in changes:
+        style = "red" if change.worse else ""
+        numbers = (change.before, change.now, change.factor)
+        table.add_row(change.what, *map(_written, numbers), style=style)
+    console.print(table)
+    worse = sum(change.worse for change in changes)
+    console.print(
+        f"{worse} of {len(changes)} ratios are worse by more than {ALLOWED:g} times."
+        if worse
+        else f"None of {len(changes)} ratios is worse by more than {ALLOWED:g} times."
+    )
+
+
+def _written(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -13,12 +13,15 @@ from rich.text import Text
 from pseudoquery.cli.terminal import bar, console, show_answer, working
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.corpus.documents import read_documents
-from pseudoquery.encoding.encode import document_text, pool_texts, pooling_of, read_texts
+from pseudoquery.encoding.encode import document_text, pool_texts, read_texts
+from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.evaluation.evaluate import Ask, ask_all
 from pseudoquery.evaluation.measures import evaluate
-from pseudoquery.index import Index, batches
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.index import Index
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
+from pseudoquery.storage.incoming import batches
 
 QUESTIONS = (
     "What do white blood cells do against bacteria?",

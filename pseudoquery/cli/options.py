@@ -32,7 +32,6 @@ class _PathType(click.Path):
 
 path_type = _PathType(addresses=False)
 place_type = _PathType(addresses=True)
-
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
 folder_argument = click.argument("folder", type=place_type)
 first_step_option = click.option(
@@ -103,7 +102,6 @@ cluster_option = click.option(
     "HOST:PORT of its head node, ray://HOST:PORT, or 'local' to start one here.",
 )
 split_option = click.option("--split", required=True, help="The split to use, such as dev.")
-
 SEARCH_SETTINGS = ("structure", "recall", "recall_vectors", "fusion", "weight")
 _SEARCH_OPTIONS = (
     click.option(
@@ -163,3 +161,13 @@ def refuse_without_effect(names: Iterable[str], beside: str) -> None:
     for option in click.get_current_context().command.params:
         if option.name in useless:
             raise QueryError(f"{option.opts[0]} has no effect {beside}; leave it out.")
+
+
+where_option = click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only documents whose metadata fit: year>=1990, topic=law, 'topic in law,history'. "
+    "May be given several times; all must hold.",
+)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pseudoquery.evaluation.evaluate import Ask
     from pseudoquery.evaluation.measures import Comparison
     from pseudoquery.evaluation.trec_runs import Run
-    from pseudoquery.search.rank import SearchSettings
+    from pseudoquery.search.settings import SearchSettings
 
 
 @click.command()
@@ -83,7 +83,7 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     from pseudoquery.evaluation.measures import MEASURES, means, per_query, within
     from pseudoquery.evaluation.measures import compare as compare_runs
     from pseudoquery.evaluation.trec_runs import read_run, write_run
-    from pseudoquery.search.rank import check_search
+    from pseudoquery.search.settings import check_search
 
     # A search may take hours, so all that can be wrong is looked at before.
     _refuse_useless(options)
@@ -168,9 +168,10 @@ def mine(
     """
     from pseudoquery.cli.terminal import working
     from pseudoquery.corpus.datasets import load_dataset
-    from pseudoquery.training.examples import lesson, write_negatives
-    from pseudoquery.training.negatives import mine as mine_with
-    from pseudoquery.training.negatives import mine_by_words
+    from pseudoquery.training.examples import lesson
+    from pseudoquery.training.mine import mine as mine_with
+    from pseudoquery.training.mine import mine_by_words
+    from pseudoquery.training.negatives import write_negatives
 
     if model == "bm25":
         refuse_without_effect(["cluster"], "with --model bm25")
@@ -229,7 +230,7 @@ def _refuse_useless(options: dict[str, Any]) -> None:
 def _search_settings(options: dict[str, Any]) -> SearchSettings:
     """Search as the paper does if one of its presets is asked for, but for what is given."""
     from pseudoquery.method.presets import search_settings
-    from pseudoquery.search.rank import SearchSettings
+    from pseudoquery.search.settings import SearchSettings
 
     asked = given(SEARCH_SETTINGS)
     papers = search_settings(options["preset_name"], options["k"])

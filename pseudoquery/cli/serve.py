@@ -17,7 +17,6 @@ from pseudoquery.errors import PseudoqueryError
 
 SHUTDOWN_SECONDS = 60
 """How long requests that were accepted may take to finish, once the service is told to stop."""
-
 _count = click.IntRange(min=1)
 
 
@@ -132,7 +131,7 @@ def serve(folder: Place, host: str, port: int, as_json: bool, **settings: Any) -
         raise PseudoqueryError(
             "the service needs more packages; run: pip install 'pseudoquery[serve]'"
         ) from error
-    from pseudoquery.service.metrics import log_as_json
+    from pseudoquery.service.logs import log_as_json
     from pseudoquery.service.served_index import in_passing
     from pseudoquery.service.settings import ServiceSettings, check_host
 

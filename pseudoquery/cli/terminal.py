@@ -28,7 +28,8 @@ from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery,
 
 if TYPE_CHECKING:
     from pseudoquery.evaluation.measures import Comparison
-    from pseudoquery.index import Added, Index
+    from pseudoquery.index import Index
+    from pseudoquery.records import Added
 
 COLOURS = (
     "black on green3",
@@ -41,7 +42,6 @@ BAR = 20
 CONTEXT = 300
 """About how many characters of a hit are shown."""
 CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 

@@ -19,13 +19,15 @@ from pseudoquery.building.location import Place, create_index, is_address
 from pseudoquery.building.milvus_shards import MilvusShards
 from pseudoquery.building.shard import Shard, Shards, grouped, packed, shard_name, unpacked, written
 from pseudoquery.cluster.ray import Message, Work, connected, own_device, share, spread
-from pseudoquery.corpus.documents import OnBad, read_documents, shards
-from pseudoquery.errors import ClusterError, CorpusError
-from pseudoquery.index import Added, Index, batches
+from pseudoquery.corpus.documents import read_documents, shards
+from pseudoquery.errors import ClusterError, CorpusError, OnBad
+from pseudoquery.index import Index
 from pseudoquery.milvus.index import MilvusIndex
+from pseudoquery.records import Added
+from pseudoquery.storage.incoming import batches
+from pseudoquery.storage.schema import Settings
+from pseudoquery.storage.segment_builder import joined_vectors
 from pseudoquery.storage.segments import VECTOR_TYPES
-from pseudoquery.storage.store import Settings
-from pseudoquery.storage.writer import joined_vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder

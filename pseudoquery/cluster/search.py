@@ -20,23 +20,18 @@ from safetensors.numpy import load, save
 from pseudoquery.building.location import Place, is_address, is_there, open_index
 from pseudoquery.cluster.ray import Message, Work, connected, own_device, share, spread
 from pseudoquery.corpus.datasets import Dataset
-from pseudoquery.encoding.encode import Task
 from pseudoquery.encoding.model import representation_of
-from pseudoquery.encoding.windowed_encoder import (
-    Windowed,
-    batches_of_like_length,
-    encode_batch,
-    pack,
-    unpack,
-)
+from pseudoquery.encoding.token_cache import Windowed, pack, unpack
+from pseudoquery.encoding.windowed_encoder import batches_of_like_length, encode_batch
+from pseudoquery.encoding.windows import Task
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.evaluation.evaluate import QUERIES_AT_ONCE, Ask
 from pseudoquery.evaluation.trec_runs import Run
 from pseudoquery.method.representation import Representation
 from pseudoquery.search.brute_force import rank_all
 from pseudoquery.training.batches import Material
-from pseudoquery.training.examples import Negatives
-from pseudoquery.training.negatives import MARGIN, kept_negatives
+from pseudoquery.training.mine import MARGIN, kept_negatives
+from pseudoquery.training.negatives import Negatives
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder

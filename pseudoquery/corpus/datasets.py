@@ -23,15 +23,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pseudoquery.corpus.documents import (
-    member,
-    read_documents,
-    read_lines,
-    read_qrels,
-    read_queries,
-    read_rows,
-)
+from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries, read_rows
 from pseudoquery.corpus.huggingface import parquet_rows
+from pseudoquery.corpus.lines import member, read_lines
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
 

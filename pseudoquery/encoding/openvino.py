@@ -30,7 +30,7 @@ from pseudoquery.errors import ModelError
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
-    from pseudoquery.encoding.encode import TokenEncoder
+    from pseudoquery.encoding.embed import TokenEncoder
 
 ENGINE: Mapping[str, Mapping[str, Any]] = {
     "openvino-float32": {"INFERENCE_PRECISION_HINT": "f32"},
@@ -41,9 +41,7 @@ ENGINE: Mapping[str, Mapping[str, Any]] = {
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": "64",
     },
 }
-
 CHECKSUM = "encoder.sha256"
-
 Encode = Callable[[Tensor, Tensor], Tensor]
 _mutex = Lock()  # torch exports for one thread at a time
 _compiled: WeakKeyDictionary[MultiVectorEncoder, dict[str | None, Encode]] = WeakKeyDictionary()

@@ -8,9 +8,10 @@ say which tokens it was made of.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
+from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base import BaseModel
 from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
 from torch import Tensor, nn
@@ -238,3 +239,8 @@ def _chosen(real: Tensor, ranks: Tensor) -> Tensor:
     repeated[:, 1:] = positions[:, 1:] == positions[:, :-1]
     shares = nn.functional.one_hot(positions, real.shape[1]).to(torch.float32)
     return shares * real.unsqueeze(1) * ~repeated.unsqueeze(-1)
+
+
+def pooling_of(model: MultiVectorEncoder) -> Pooling:
+    """Return the module of a model that makes its vectors."""
+    return cast(Pooling, model[-1])

@@ -19,9 +19,10 @@ from pseudoquery.evaluation.measures import (
     within,
 )
 from pseudoquery.evaluation.trec_runs import Run
-from pseudoquery.index import Added, Index
+from pseudoquery.index import Index
+from pseudoquery.records import Added
 from pseudoquery.search.bm25 import rank_by_words
-from pseudoquery.search.rank import Mode, SearchSettings
+from pseudoquery.search.settings import Mode, SearchSettings
 
 QUERIES_AT_ONCE = 64
 

@@ -23,7 +23,7 @@ except ImportError as error:
 from pseudoquery.errors import QueryError
 from pseudoquery.integrations.source import Source, address, asking, metadata_with_title
 from pseudoquery.records import Answer, Hit
-from pseudoquery.search.rank import Mode
+from pseudoquery.search.settings import Mode
 from pseudoquery.storage.filters import Where
 
 _OPERATORS = {"==": "=", "in": "=", "not in": "!="}

@@ -22,7 +22,7 @@ from pydantic import ConfigDict
 
 from pseudoquery.integrations.source import Source, asking, metadata_with_title
 from pseudoquery.records import Answer, Hit
-from pseudoquery.search.rank import Mode
+from pseudoquery.search.settings import Mode
 
 
 class PseudoqueryRetriever(BaseRetriever):

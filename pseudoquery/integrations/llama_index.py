@@ -21,7 +21,7 @@ except ImportError as error:
 
 from pseudoquery.integrations.source import Source, asking, metadata_with_title
 from pseudoquery.records import Answer, Hit
-from pseudoquery.search.rank import Mode
+from pseudoquery.search.settings import Mode
 from pseudoquery.storage.filters import Where
 
 

@@ -28,7 +28,7 @@ from pseudoquery.errors import QueryError
 from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.search.rank import Mode
+from pseudoquery.search.settings import Mode
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder

@@ -6,9 +6,11 @@ in the defaults of `train.Config`.
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any, TypeGuard
 
-from pseudoquery.method.representation import preset
+from pseudoquery.errors import ModelError
+from pseudoquery.method.representation import Representation
 
 RECALLED = 1000
 """The first step recalls this many vectors for each of a document's k."""
@@ -28,3 +30,38 @@ def search_settings(preset_name: str | None, k: int | None) -> dict[str, Any]:
 
 def _is_papers(preset_name: str | None) -> TypeGuard[str]:
     return preset_name is not None and preset_name.startswith("paper")
+
+
+_PAPER = Representation(
+    query="cls", k=8, iterations=100, special_tokens=True, normalise=False, scale=1.0
+)
+PRESETS: dict[str, Representation] = {
+    # The text of the paper (Section 4.2): fewer vectors where documents are short.
+    "paper-passage": replace(_PAPER, k=4),
+    "paper-document": _PAPER,
+    "paper-openqa": replace(_PAPER, k=4),
+    "paper": _PAPER,  # a short name for paper-document
+    # What the authors' published program does where it differs from the text.
+    "released-code": Representation(
+        k=8, seeding="released", special_tokens=True, append="cls", normalise=False, scale=1.0
+    ),
+    # The best found for an encoder that was not trained for this (docs/log.md: where a token
+    # stands); benchmarks/untrained.py compares it with others.
+    "recommended": Representation(locality=2.0, scale=10.0),
+    "single-vector": Representation(documents="mean", special_tokens=True),
+    "late-interaction": Representation(
+        documents="tokens", query="tokens", special_tokens=True, scale=1.0, score="max"
+    ),
+}
+
+
+def preset(name: str, **changes: Any) -> Representation:
+    """Return the preset of that name, with some of its settings changed."""
+    if name not in PRESETS:
+        raise ModelError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+    known = {field.name for field in fields(Representation)}
+    if unknown := sorted(set(changes) - known):
+        raise ModelError(
+            f"a representation has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}."
+        )
+    return replace(PRESETS[name], **changes)

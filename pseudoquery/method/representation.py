@@ -7,7 +7,7 @@ exactly how their vectors were made.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from pseudoquery.errors import ModelError
@@ -19,7 +19,6 @@ QueryVectors = Literal["cls", "mean", "tokens"]
 Seeding = Literal["equal-interval", "random", "released"]
 Appended = Literal["none", "cls", "mean"]
 Score = Literal["softmax", "max"]
-
 MOST_LOCAL = 100
 """Of locality: long before, clusters are stretches of equal length."""
 SEEDINGS: tuple[str, ...] = get_args(Seeding)
@@ -100,38 +99,3 @@ def _number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max
-
-
-_PAPER = Representation(
-    query="cls", k=8, iterations=100, special_tokens=True, normalise=False, scale=1.0
-)
-PRESETS: dict[str, Representation] = {
-    # The text of the paper (Section 4.2): fewer vectors where documents are short.
-    "paper-passage": replace(_PAPER, k=4),
-    "paper-document": _PAPER,
-    "paper-openqa": replace(_PAPER, k=4),
-    "paper": _PAPER,  # a short name for paper-document
-    # What the authors' published program does where it differs from the text.
-    "released-code": Representation(
-        k=8, seeding="released", special_tokens=True, append="cls", normalise=False, scale=1.0
-    ),
-    # The best found for an encoder that was not trained for this (docs/log.md: where a token
-    # stands); benchmarks/untrained.py compares it with others.
-    "recommended": Representation(locality=2.0, scale=10.0),
-    "single-vector": Representation(documents="mean", special_tokens=True),
-    "late-interaction": Representation(
-        documents="tokens", query="tokens", special_tokens=True, scale=1.0, score="max"
-    ),
-}
-
-
-def preset(name: str, **changes: Any) -> Representation:
-    """Return the preset of that name, with some of its settings changed."""
-    if name not in PRESETS:
-        raise ModelError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
-    known = {field.name for field in fields(Representation)}
-    if unknown := sorted(set(changes) - known):
-        raise ModelError(
-            f"a representation has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}."
-        )
-    return replace(PRESETS[name], **changes)

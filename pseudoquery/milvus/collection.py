@@ -21,68 +21,51 @@ This is the only module that imports pymilvus.
 from __future__ import annotations
 
 import json
-import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from dataclasses import asdict, fields
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.errors import CorpusError, IndexFolderError, QueryError, ServiceError
-from pseudoquery.milvus.filters import facets, narrowing, one_of, satisfying
+from pseudoquery.errors import CorpusError, IndexFolderError, QueryError
+from pseudoquery.milvus.connection import TIMEOUT, _connect, _milvus, _split, _strange, plain_errors
+from pseudoquery.milvus.filters import facets, narrowing, satisfying
+from pseudoquery.milvus.rows import (
+    _FACTS,
+    NOTE_PLACE,
+    SETTINGS_PLACE,
+    Kept,
+    _both,
+    _of_documents,
+    _of_note,
+    _pieces,
+    groups,
+)
 from pseudoquery.records import Document
 from pseudoquery.storage.filters import Where
+from pseudoquery.storage.schema import FORMAT, Settings, document_checksum
+from pseudoquery.storage.segment_builder import make_segment
 from pseudoquery.storage.segments import VECTOR_TYPES
-from pseudoquery.storage.store import FORMAT, Settings, Stored
+from pseudoquery.storage.snapshot import Stored
 from pseudoquery.storage.vector_view import View
-from pseudoquery.storage.writer import document_checksum, make_segment
 
 FirstStep = Literal["FLAT", "HNSW", "IVF_FLAT"]
 FIRST_STEPS: tuple[str, ...] = get_args(FirstStep)
-
-TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
-TIMEOUT = 60.0
-"""Seconds that Milvus may take for one request."""
-SILENT = {"grpc.keepalive_time_ms": 2**31 - 1, "grpc.keepalive_permit_without_calls": False}
-"""No pings, as every call has a timeout: of pymilvus' many, gRPC's usual server has enough."""
 LARGEST_SEARCH = 16_384
 """More vectors than this Milvus does not return for a query."""
 ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 1024, 8192, 64
 IDS_AT_ONCE = 500
 """Documents in one request; with 16 vectors each, their rows are still few."""
 ID_BYTES, FACET_BYTES = 1024, 60_000
-PIECE = 8_000
-"""Characters of a document's content in one row: an answer of few rows is not too long to send."""
-SETTINGS_PLACE, NOTE_PLACE = -1, -2
-NO_CONNECTION, NOT_LOADED = 2, 101
-"""Codes of pymilvus and of the server; gRPC has its own."""
-
 _BUILD: dict[str, dict[str, int]] = {
     "FLAT": {},
     "HNSW": {"M": 32, "efConstruction": 200},
     "IVF_FLAT": {"nlist": 1024},
 }
-_Item = TypeVar("_Item")
-_FACTS = ["document", "version", "place", "rows", "is_vector", "content"]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A document as the collection holds it, with its vectors (k, dim) if they were asked for."""
-
-    stored: Stored
-    vectors: NDArray[np.float32]
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """Documents are in the order in which they were added."""
-        return self.stored.ordinal, self.stored.document.id
 
 
 class Found(NamedTuple):
@@ -460,63 +443,6 @@ class Collection:
         return int(rows[0]["count(*)"])
 
 
-@contextmanager
-def plain_errors(address: str) -> Iterator[None]:
-    """Say in one sentence what Milvus could not do."""
-    milvus = _milvus()
-    import grpc
-
-    try:
-        yield
-    except (milvus.MilvusException, grpc.RpcError) as error:
-        code = error.code() if callable(error.code) else error.code
-        silent = (NO_CONNECTION, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        if code in silent:
-            raise ServiceError(
-                f"no Milvus answers at {address}; start it, or correct the address."
-            ) from error
-        if code == NOT_LOADED:
-            raise ServiceError(
-                f"Milvus does not hold {address} in memory, as after a restart; open it again."
-            ) from error
-        text = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
-        raise ServiceError(f"Milvus at {address} refuses: {text}.") from error
-
-
-def _milvus() -> Any:
-    try:
-        import pymilvus
-    except ImportError as error:
-        raise ServiceError(
-            "pymilvus is not installed; run: pip install 'pseudoquery[milvus]'"
-        ) from error
-    # It would print a traceback for each error that is raised anyway.
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-    return pymilvus
-
-
-def _connect(server: str, token: str) -> Any:
-    token = token or os.environ.get(TOKEN, "")
-    return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
-
-
-def _split(address: str) -> tuple[str, str]:
-    """Part an address into the server's and the collection's name."""
-    server, _, name = address.rpartition("/")
-    scheme, _, host = server.partition("://")
-    if "@" in host:  # it would be shown wherever the address is
-        raise ServiceError(
-            "an address holds no user and no password; give them as a token, USER:PASSWORD, in the "
-            f"environment variable {TOKEN}."
-        )
-    if scheme not in ("http", "https") or not host or not name.isidentifier():
-        raise ServiceError(
-            f"{address!r} is not the address of a collection; write it as "
-            "http://HOST:PORT/NAME, with a name of letters, digits and underscores."
-        )
-    return server, name
-
-
 def _create(client: Any, name: str, dimension: int, first_step: str) -> None:
     kind = _milvus().DataType
     schema = client.create_schema(auto_id=True, enable_dynamic_field=False)
@@ -538,39 +464,3 @@ def _create(client: Any, name: str, dimension: int, first_step: str) -> None:
         consistency_level="Strong",
         timeout=TIMEOUT,
     )
-
-
-def _strange(address: str) -> IndexFolderError:
-    return IndexFolderError(
-        f"{address} is a collection that was not made by pseudoquery, or not to the end; "
-        "choose another name, or drop it in Milvus."
-    )
-
-
-def _pieces(document: Document) -> list[str]:
-    """Write a document as JSON, in pieces that fit into a row each."""
-    content = json.dumps(
-        [document.title, document.text, dict(document.metadata), document.place],
-        ensure_ascii=False,
-    )
-    return [content[start : start + PIECE] for start in range(0, len(content), PIECE)]
-
-
-def _of_documents(ids: Sequence[str]) -> str:
-    """Describe the rows of documents; the settings and notes have names of their own."""
-    return _both("place >= 0", one_of("document", ids))
-
-
-def _of_note(name: str) -> str:
-    return _both(f"place == {NOTE_PLACE}", one_of("document", [name]))
-
-
-def _both(first: str, second: str) -> str:
-    return f"{first} and ({second})" if second else first
-
-
-def groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
-    """Part items into groups of `count`."""
-    rest = iter(items)
-    while group := tuple(islice(rest, count)):
-        yield group

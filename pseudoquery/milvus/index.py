@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.building.location import Place, is_address, is_there
-from pseudoquery.corpus.export import new_folder
 from pseudoquery.errors import ModelError, QueryError
+from pseudoquery.files import new_folder
 from pseudoquery.index import Index, made_with
 from pseudoquery.method.representation import Representation
 from pseudoquery.milvus.collection import IDS_AT_ONCE, Collection, FirstStep
-from pseudoquery.search.rank import Asked, Mode, Ranked
-from pseudoquery.storage.store import Snapshot, Store
+from pseudoquery.search.rank import Asked, Ranked
+from pseudoquery.search.settings import Mode
+from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.store import Store
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
@@ -172,24 +173,6 @@ class MilvusIndex(Index):
 
     def _ids_of(self, snapshot: Snapshot) -> Mapping[int, str]:
         return snapshot.ids()
-
-
-def copy_index(source: Place, target: Place, **how: Any) -> int:
-    """Copy an index from a folder to Milvus, or back; returns how many documents were copied.
-
-    `how` is for a collection that is made: its `first_step`.
-    """
-    if is_address(source) == is_address(target):
-        raise QueryError(
-            f"{source} and {target} are of one kind; copy from a folder to Milvus, or back."
-        )
-    if is_address(source):
-        return len(MilvusIndex.open(source).to_folder(target))
-    if not is_there(target):
-        return len(MilvusIndex.from_folder(str(target), source, **how))
-    if how:
-        raise QueryError(f"{target} is there already, and has a first step; leave yours out.")
-    return MilvusIndex.open(target).import_from(Index.open(source))
 
 
 def _check_same_model(index: Index, other: Index) -> None:

@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation
-from pseudoquery.milvus.collection import LARGEST_SEARCH, Collection, Found, Kept
+from pseudoquery.milvus.collection import LARGEST_SEARCH, Collection, Found
 from pseudoquery.milvus.filters import narrowing, satisfying
+from pseudoquery.milvus.rows import Kept
+from pseudoquery.search.exact_scores import exact_scores, rounding
 from pseudoquery.search.rank import Ranked
-from pseudoquery.search.two_step import Depth, Queries, exact_scores, rounding
+from pseudoquery.search.two_step import Depth, Queries
 from pseudoquery.storage.filters import Where
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.store import Stored
+from pseudoquery.storage.snapshot import Stored
 from pseudoquery.storage.vector_view import View, make_view
 
 VECTORS_PER_DOCUMENT = 3

@@ -10,8 +10,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from pseudoquery.errors import ModelError
+from pseudoquery.files import write_durably
 from pseudoquery.research.tables import HEADLINE, ROWS, Experiment
-from pseudoquery.storage.segments import write_durably
 
 Result = Mapping[str, Any]
 NAMES = {"RR@10": "MRR@10", "RR@100": "MRR@100", "Success@20": "top-20", "R@1000": "Recall@1000"}

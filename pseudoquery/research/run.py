@@ -27,16 +27,17 @@ from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.encoding.encode import document_text
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import QueryError
+from pseudoquery.files import write_durably
 from pseudoquery.research.provenance import commit, source
 from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, SMALL, Experiment
 from pseudoquery.search.bm25 import rank_by_words
 from pseudoquery.search.fusion import FUSION_DEPTH, Fusion, Scored, fuse
-from pseudoquery.storage.segments import write_durably
 from pseudoquery.training.batches import Material
 from pseudoquery.training.config import Config, load_named, short_name
-from pseudoquery.training.examples import write_negatives
-from pseudoquery.training.negatives import mine_by_words
-from pseudoquery.training.train import load_material, negatives_path, starting_model, train
+from pseudoquery.training.mine import mine_by_words
+from pseudoquery.training.negatives import write_negatives
+from pseudoquery.training.refresh import negatives_path
+from pseudoquery.training.train import load_material, starting_model, train
 from pseudoquery.training.validation import (
     DEPTH,
     Exam,

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from pseudoquery.bench.kmeans import clustered, encoder, hard_tokens
-from pseudoquery.bench.report import duration, machine, replayed, synthetic_vectors, timed
+from pseudoquery.bench.machine import machine, replayed, synthetic_vectors, timed
+from pseudoquery.bench.report import duration
 from pseudoquery.errors import QueryError
+from pseudoquery.files import write_durably
 from pseudoquery.method.gpu import runs_kernels
 from pseudoquery.research.provenance import commit, source
-from pseudoquery.storage.segments import write_durably
 
 PAPER = {"encoder": 0.9e-3, "clustering": 2.1e-3, "one vector": 0.1, "pseudo queries": 0.88}
 """Seconds, by the paper's Table 4."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pseudoquery.method.representation import PRESETS, Representation, preset
+from pseudoquery.method.presets import PRESETS, preset
+from pseudoquery.method.representation import Representation
 
 COLLECTIONS = {
     "squad-passages": "dev",
@@ -78,8 +79,6 @@ SMALL: dict[str, Any] = {
     "precision": "float32",
 }
 """A schedule for a CPU and a small collection: it shows that everything runs, and nothing else."""
-
-
 MAXSIM_SCALE = 4.0
 """What MaxSim is multiplied by before the loss: with 1 it is too soft to learn from."""
 
@@ -160,7 +159,6 @@ COMPARED = (
     "local-32-tokens",
     "tokens",
 )
-
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment(
         "Passages (in the manner of the paper's Table 1)",

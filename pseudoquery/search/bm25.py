@@ -7,6 +7,7 @@ row, is added here for all texts at once: the same sums, in a small part of the 
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +19,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.search.fusion import match_expression, words_of
-from pseudoquery.storage.store import FULLTEXT_TOKENIZER
+from pseudoquery.storage.schema import FULLTEXT_TOKENIZER
 
 K1, B = 1.2, 0.75
 """SQLite's constants of BM25."""
@@ -119,3 +119,13 @@ def _ask(connection: sqlite3.Connection, query: str, depth: int) -> list[tuple[i
         [match_expression(query) or '""', depth],
     )
     return found.fetchall()
+
+
+def match_expression(query: str) -> str:
+    """Write a question as an FTS5 expression that matches any of its words; "" if it has none."""
+    return " OR ".join(f'"{word}"' for word in words_of(query))
+
+
+def words_of(query: str) -> list[str]:
+    """Return the words of a question, each once."""
+    return list(dict.fromkeys(re.findall(r"\w+", query)))

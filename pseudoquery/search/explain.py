@@ -16,10 +16,10 @@ from pseudoquery.encoding.encode import (
     document_text,
     encode_queries,
     pool_texts,
-    pooling_of,
     read_texts,
 )
 from pseudoquery.encoding.model import representation_of
+from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.method.scores import attention, document_score
 from pseudoquery.records import Document, Explanation, PseudoQuery, Span
 

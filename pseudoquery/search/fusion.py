@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
@@ -12,19 +11,8 @@ RRF_CONSTANT = 60
 """The constant of Cormack, Clarke and Buettcher (2009)."""
 FUSION_DEPTH = 100
 """So many of the best of each ranking are fused, or more if more are asked for."""
-
 Scored = Sequence[tuple[int, float]]
 """(document number, score), best first."""
-
-
-def match_expression(query: str) -> str:
-    """Write a question as an FTS5 expression that matches any of its words; "" if it has none."""
-    return " OR ".join(f'"{word}"' for word in words_of(query))
-
-
-def words_of(query: str) -> list[str]:
-    """Return the words of a question, each once."""
-    return list(dict.fromkeys(re.findall(r"\w+", query)))
 
 
 def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tuple[int, float]]:

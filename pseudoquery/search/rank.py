@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.errors import QueryError
 from pseudoquery.method.representation import Representation
-from pseudoquery.search.fusion import FUSION_DEPTH, FUSIONS, Fusion, fuse, match_expression
+from pseudoquery.search.bm25 import match_expression
+from pseudoquery.search.fusion import fuse
+from pseudoquery.search.settings import SearchSettings
 from pseudoquery.storage.filters import Where
-from pseudoquery.storage.store import Snapshot
+from pseudoquery.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pseudoquery.search.structures import Structures
-
-Mode = Literal["dense", "bm25", "hybrid"]
-MODES: tuple[str, ...] = get_args(Mode)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """How a search is carried out; the defaults suit most users."""
-
-    structure: str = "auto"
-    """The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8; or auto: a GPU, or chosen by size."""
-    recall: int = 200
-    """How many documents the first step recalls, at least (R of the paper)."""
-    recall_vectors: int | None = None
-    """Recall a number of vectors instead, such as the paper's 1000*k."""
-    fusion: Fusion = "weighted"
-    weight: float = 0.5
-    """The dense ranking's part in a weighted fusion."""
-    fusion_depth: int = FUSION_DEPTH
-    """How many documents of each ranking are fused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +28,6 @@ class Ranked:
     scores: tuple[float, ...]
     certified: bool
     candidates: int
-
-
-def check_search(queries: Sequence[str], top: int, mode: str, settings: SearchSettings) -> None:
-    """Refuse what can't be answered, in one sentence."""
-    for query in queries:
-        check_query(query)
-    if not isinstance(top, int) or top < 1:
-        raise QueryError(f"top is {top!r}; it must be an integer of at least 1.")
-    if mode not in MODES:
-        raise QueryError(f"there is no mode {mode!r}; choose one of {', '.join(MODES)}.")
-    if settings.fusion not in FUSIONS:
-        raise QueryError(
-            f"there is no fusion {settings.fusion!r}; choose one of {', '.join(FUSIONS)}."
-        )
-    if not 0 <= settings.weight <= 1:
-        raise QueryError(f"weight is {settings.weight!r}; it must be between 0 and 1.")
-    for name in ("recall", "recall_vectors", "fusion_depth"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise QueryError(f"{name} is {value!r}; it must be at least 1.")
-
-
-def check_query(query: str) -> None:
-    """Refuse a query that asks nothing."""
-    if not isinstance(query, str):
-        raise QueryError(f"a query must be text, not {type(query).__name__}.")
-    if not query.strip().strip("\0"):
-        raise QueryError("the query is empty; ask at least one word.")
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        raise QueryError("the query is not valid Unicode (it has a lone surrogate).") from None
 
 
 @dataclass(frozen=True, slots=True)

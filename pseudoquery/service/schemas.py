@@ -10,18 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from pseudoquery.records import Answer, Document, Explanation
 from pseudoquery.records import Span as SpanRecord
 from pseudoquery.search.fusion import Fusion
-from pseudoquery.search.rank import Mode, SearchSettings
-from pseudoquery.service.document_map import DocumentMap
+from pseudoquery.search.settings import Mode, SearchSettings
+from pseudoquery.service.document_map import DocumentMap, labels
 from pseudoquery.service.document_map import Point as PointRecord
-from pseudoquery.service.labels import labels
 
 DEFAULTS = SearchSettings()
 DEEPEST = 10_000
 """Documents that a request may have recalled or fused, at most."""
-
 Metadata = dict[str, Any]
 Depth = Annotated[int, Field(ge=1, le=DEEPEST)]
-
 _QUESTION = "How do insects survive the cold?"
 _BEES = {
     "id": "bees",

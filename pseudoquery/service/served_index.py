@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pseudoquery.errors import IndexLockedError
-from pseudoquery.index import BATCH_DOCUMENTS, Added, Index
-from pseudoquery.records import Answer, Document, Explanation
+from pseudoquery.index import Index
+from pseudoquery.records import Added, Answer, Document, Explanation
 from pseudoquery.search.explain import explain
-from pseudoquery.search.rank import Mode, SearchSettings
+from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.service.batcher import Batcher
 from pseudoquery.service.document_map import DocumentMap, map_document
 from pseudoquery.service.metrics import Watch
 from pseudoquery.service.one_vector import search_one_vector
-from pseudoquery.storage.writer import document_checksum
+from pseudoquery.storage.incoming import BATCH_DOCUMENTS
+from pseudoquery.storage.schema import document_checksum
 
 Value = TypeVar("Value")
 Job = TypeVar("Job")
-
 BATCH_QUERIES = 64
 """Queries that are encoded together, unless one request alone has more."""
 READERS = 4

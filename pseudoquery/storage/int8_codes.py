@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from pseudoquery.storage.segments import Segment, map_arrays, write_durably
+from pseudoquery.files import write_durably
+from pseudoquery.storage.segments import Segment, map_arrays
 
 ENDING = ".codes.safetensors"
 LARGEST = 127

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.files import write_durably
 
 VECTOR_TYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -100,36 +100,6 @@ def facts_of(number: int, segment: Segment, size: int, sha256: str) -> SegmentFa
         sha256=sha256,
         norm=largest,
     )
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file beside its place, sync it, and rename it into place."""
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-        move_durably(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def move_durably(temporary: Path, path: Path) -> None:
-    """Sync a file that was written beside its place, and rename it into place."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def map_segment(folder: Path, facts: SegmentFacts) -> Segment:

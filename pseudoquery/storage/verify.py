@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.storage.int8_codes import are_codes_of, codes_path
+from pseudoquery.storage.segment_builder import make_segment
 from pseudoquery.storage.segments import (
     VECTOR_TYPES,
     Segment,
@@ -21,8 +22,8 @@ from pseudoquery.storage.segments import (
     map_segment,
     sound_segment,
 )
-from pseudoquery.storage.store import Snapshot, Store
-from pseudoquery.storage.writer import make_segment
+from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.store import Store
 
 Encode = Callable[[Sequence[Document]], tuple[list[NDArray[np.float32]], int]]
 

@@ -18,8 +18,11 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
-from pseudoquery.encoding.windowed_encoder import Windowed, collate, tokenise
-from pseudoquery.training.examples import Lesson, Negatives, Scores, draw_negatives, query_key
+from pseudoquery.encoding.token_cache import Windowed, tokenise
+from pseudoquery.encoding.windowed_encoder import collate
+from pseudoquery.training.examples import Lesson, query_key
+from pseudoquery.training.negatives import Negatives, draw_negatives
+from pseudoquery.training.teacher import Scores
 
 
 @dataclass(frozen=True, slots=True)

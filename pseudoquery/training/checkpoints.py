@@ -7,16 +7,14 @@ list of them, and only a sealed one is taken up again.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from pseudoquery.errors import ModelError
-from pseudoquery.storage.segments import sync_folder, write_durably
+from pseudoquery.files import files_below, sync_files, write_durably
 
 SEAL = "whole.json"
 
@@ -25,7 +23,9 @@ def seal(checkpoint: Path) -> None:
     """Say that a checkpoint is whole, once all its files are on disk."""
     unseal(checkpoint)
     sync_files(checkpoint)
-    sizes = {str(path.relative_to(checkpoint)): path.stat().st_size for path in _files(checkpoint)}
+    sizes = {
+        str(path.relative_to(checkpoint)): path.stat().st_size for path in files_below(checkpoint)
+    }
     write_durably(checkpoint / SEAL, json.dumps(sizes, indent=2).encode())
 
 
@@ -49,34 +49,6 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def replace_folder(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside the target, and rename it into place when it is on disk."""
-    fresh, stale = target.with_name(f"{target.name}.tmp"), target.with_name(f"{target.name}.old")
-    for folder in (fresh, stale):
-        shutil.rmtree(folder, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
-        write(fresh)
-        sync_files(fresh)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)  # a full disk needs the room
-        raise
-    if target.exists():
-        target.rename(stale)
-    fresh.rename(target)
-    sync_folder(target.parent)
-    shutil.rmtree(stale, ignore_errors=True)
-
-
-def sync_files(folder: Path) -> None:
-    """Bring all files below a folder to the disk."""
-    for path in _files(folder):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    for parent in (folder, *filter(Path.is_dir, folder.rglob("*"))):
-        sync_folder(parent)
-
-
 @contextmanager
 def clear_disk_errors(folder: Path) -> Iterator[None]:
     """Turn a failure to write below a folder into one sentence that says what to do."""
@@ -94,7 +66,3 @@ def cant_write(folder: Path, error: Exception) -> ModelError:
         f"{folder} can't be written ({reason}); make room there, or mend the disk, and run the "
         "same command again: it goes on from the last whole checkpoint."
     )
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -7,7 +7,7 @@ statistics of the paper's Figure 2 come with the dot products.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,11 @@ from sentence_transformers.util import cat_padded_token_embeddings
 from torch import Tensor, nn
 
 from pseudoquery.encoding.model import representation_of
-from pseudoquery.method.maxsim import maxsim_matrix
 from pseudoquery.method.representation import Representation
-from pseudoquery.method.scores import contributions, similarity_matrix
+from pseudoquery.method.scores import contributions
 from pseudoquery.training.distributed import are_connected, gather, gather_padded
+from pseudoquery.training.score_pairs import TASKS, score_all
+from pseudoquery.training.teacher import Teacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,6 @@ def batch_scores(batch: Batch, settings: Representation) -> Tensor:
     right = (batch.numbers[None, None, :] == batch.known[:, :, None]).any(dim=1)
     own = nn.functional.one_hot(batch.positives, scores.shape[1]).bool()
     return scores.masked_fill(right & ~own, -torch.inf)
-
-
-def score_all(
-    queries: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor], settings: Representation
-) -> Tensor:
-    """Score all pairs, from vectors and masks: (queries, documents)."""
-    (asked, asked_mask), (there, there_mask) = queries, documents
-    if settings.score == "max":
-        return maxsim_matrix(settings.scale * asked, there, asked_mask, there_mask).float()
-    return similarity_matrix(asked, there, asked_mask, there_mask, scale=settings.scale).float()
 
 
 def contrastive_loss(scores: Tensor, positives: Tensor) -> Tensor:
@@ -125,33 +116,7 @@ def figure_2(batch: Batch, settings: Representation) -> dict[str, Tensor]:
 
 
 NO_DISTILLATION = Distillation()
-TASKS = ("query", "document")
 MANY = 1 << 30
-
-
-class Teacher:
-    """A model that scores the documents of a batch, for another one to learn from."""
-
-    def __init__(self, model: MultiVectorEncoder, precision: torch.dtype = torch.float32) -> None:
-        self.model = model.eval().requires_grad_(requires_grad=False)
-        self.settings = representation_of(model)
-        self.precision = precision
-        """What its encoder computes in; the trainer sees to that only for the model in training."""
-
-    def scores(self, features: Sequence[Mapping[str, Any]], texts_at_once: int) -> Tensor:
-        """Score every pair, from the features of both: (queries, documents of all processes)."""
-        device = features[0]["input_ids"].device
-        self.model.to(device)
-        mixed = self.precision != torch.float32
-        with torch.inference_mode():
-            with torch.autocast(device.type, self.precision if mixed else None, enabled=mixed):
-                queries, documents = (
-                    _embed(self.model, own, task, texts_at_once)
-                    for own, task in zip(features, TASKS, strict=True)
-                )
-            documents = gather_padded(*documents)
-            found = score_all(queries, documents, self.settings)
-        return found.clone()  # can be differentiated past, unlike what inference mode made
 
 
 class RankingLoss(nn.Module):
@@ -273,20 +238,3 @@ def make_batch(
         teacher,
         share,
     )
-
-
-def _embed(
-    model: MultiVectorEncoder, features: Mapping[str, Any], task: str, texts_at_once: int
-) -> tuple[Tensor, Tensor]:
-    """Embed a few texts at a time: vectors and mask of them all."""
-    values, masks = [], []
-    for start in range(0, len(features["input_ids"]), texts_at_once):
-        part = {
-            name: value[start : start + texts_at_once]
-            for name, value in features.items()
-            if isinstance(value, Tensor)
-        }
-        outputs = model(part, task=task)
-        values.append(outputs["token_embeddings"])
-        masks.append(outputs["attention_mask"].bool())
-    return cat_padded_token_embeddings(values, masks)

@@ -6,55 +6,79 @@ own score, so that it learns from what it would get wrong now (ANCE).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
 
-from sentence_transformers import MultiVectorEncoder
+from pseudoquery.errors import CorpusError
+from pseudoquery.evaluation.answer_match import contains
+from pseudoquery.files import write_durably
+from pseudoquery.training.examples import Example, Lesson, _lines
 
-from pseudoquery.encoding.model import representation_of
-from pseudoquery.encoding.windowed_encoder import encode_windowed
-from pseudoquery.search.bm25 import rank_by_words
-from pseudoquery.search.brute_force import rank_all
-from pseudoquery.training.batches import Material
-from pseudoquery.training.examples import Lesson, Negatives, hard_negatives, query_key
-
-MARGIN = 10
-"""Positives and documents with the answer fall out, so more are ranked than are kept."""
+Negatives = Mapping[str, Sequence[str]]
+"""For each query's key, the ids of documents that look right and are wrong."""
 
 
-def mine(model: MultiVectorEncoder, material: Material, depth: int) -> Negatives:
-    """Rank every lesson's documents by the model's own score; keep the best wrong ones."""
-    negatives: dict[str, list[str]] = {}
-    for own, documents, queries in zip(
-        material.lessons, material.documents, material.queries, strict=True
-    ):
-        places, _ = rank_all(
-            encode_windowed(model, queries, "query"),
-            encode_windowed(model, documents, "document"),
-            representation_of(model),
-            2 * depth + MARGIN,
-        )
-        negatives |= kept_negatives(own, places.tolist(), depth)
+def hard_negatives(
+    example: Example, ranked: Iterable[str], texts: Mapping[str, str], most: int
+) -> list[str]:
+    """Keep the best-ranked documents that are neither known to be right nor contain the answer."""
+    kept: list[str] = []
+    for document in ranked:
+        if len(kept) == most:
+            break
+        if document in example.positives:
+            continue
+        if example.answers and contains(texts[document], example.answers):
+            continue
+        kept.append(document)
+    return kept
+
+
+def write_negatives(negatives: Negatives, path: Path) -> None:
+    """Write negatives so that a reader sees all of them or none."""
+    lines = (
+        json.dumps({"query": query, "negatives": list(own)}) for query, own in negatives.items()
+    )
+    write_durably(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_negatives(path: Path) -> Negatives:
+    """Read what `write_negatives` wrote."""
+    negatives = {}
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            row = json.loads(line)
+            negatives[str(row["query"])] = [str(document) for document in row["negatives"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorpusError(
+                f'{path} line {number}: expected {{"query": id, "negatives": [ids]}}.'
+            ) from error
     return negatives
 
 
-def kept_negatives(
-    own: Lesson, places: Iterable[Sequence[int]], depth: int
-) -> dict[str, list[str]]:
-    """Keep, of the documents ranked for each query by their places, the best wrong ones."""
-    return {
-        query_key(own, example): hard_negatives(
-            example, (own.ids[place] for place in best), own.texts, depth
-        )
-        for example, best in zip(own.examples, places, strict=True)
-    }
+def draw_negatives(
+    examples: Sequence[Example],
+    mined: Sequence[Sequence[str]],
+    count: int,
+    lesson: Lesson,
+    seed: str,
+) -> list[str]:
+    """Choose `count` negatives for queries with the same positive, always the same for a seed.
 
-
-def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
-    """Rank every lesson's documents by BM25, as the index does; keep the best wrong ones."""
-    negatives: dict[str, list[str]] = {}
-    for own in lessons:
-        queries = [example.query for example in own.examples]
-        rankings = rank_by_words(own.texts.values(), queries, 2 * depth + MARGIN)
-        places = ([place for place, _ in best] for best in rankings)
-        negatives |= kept_negatives(own, places, depth)
-    return negatives
+    The queries take turns. Where too few negatives were mined, random documents take their place.
+    """
+    chance = random.Random(f"{seed} {lesson.name} {examples[0].query_id}")  # noqa: S311
+    right = {document for example in examples for document in example.positives}
+    usable = [[one for one in own if one in lesson.texts and one not in right] for own in mined]
+    turns = [chance.sample(own, min(count, len(own))) for own in usable if own]
+    chance.shuffle(turns)
+    taken = dict.fromkeys(one for turn in zip_longest(*turns) for one in turn if one is not None)
+    drawn = list(taken)[:count]
+    while len(drawn) < count:
+        document = chance.choice(lesson.ids)
+        if document not in right or len(lesson.ids) <= len(right):
+            drawn.append(document)
+    return drawn

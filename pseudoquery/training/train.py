@@ -12,21 +12,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainingArguments
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import CorpusError, ModelError
-from pseudoquery.method.representation import preset
-from pseudoquery.storage.segments import write_durably
+from pseudoquery.files import replace_folder, write_durably
+from pseudoquery.method.presets import preset
 from pseudoquery.training.batches import Course, Material, make_blocks, prepare
-from pseudoquery.training.checkpoints import clear_disk_errors, last_checkpoint, replace_folder
+from pseudoquery.training.checkpoints import clear_disk_errors, last_checkpoint
 from pseudoquery.training.config import Config, check, load_named, short_name
 from pseudoquery.training.distributed import (
     all_or_none,
@@ -36,25 +34,17 @@ from pseudoquery.training.distributed import (
     process_count,
     wait_for_all,
 )
-from pseudoquery.training.examples import (
-    Negatives,
-    Scores,
-    checksum,
-    lesson,
-    query_key,
-    read_negatives,
-    read_scores,
-    write_negatives,
-)
-from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss, Teacher
+from pseudoquery.training.examples import lesson, query_key
+from pseudoquery.training.folder import _begin, _compare_with_first
+from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
 from pseudoquery.training.model_card import facts_of, make_card
-from pseudoquery.training.negatives import mine, mine_by_words
+from pseudoquery.training.refresh import Refresh, _encoder_type
+from pseudoquery.training.teacher import Scores, Teacher, read_scores
 from pseudoquery.training.trainer import CourseTrainer, no_bars
 from pseudoquery.training.validation import Exam, Examiner, examine, prepare_exam
 
 LONGEST_WAIT = 7 * 24 * 3600
 """Seconds that processes wait for the one that mines or evaluates."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -240,81 +230,6 @@ def _trainer_library() -> Any:
         ) from error
 
 
-def negatives_path(folder: Path, step: int) -> Path:
-    """Say where a training looks for the negatives of a step before it makes them itself."""
-    return folder / "negatives" / f"{step:08d}.jsonl"
-
-
-class Refresh(TrainerCallback):
-    """Gives the course its negatives: the first ones, then newly mined ones every so many steps."""
-
-    def __init__(
-        self, course: Course, config: Config, folder: Path, model: MultiVectorEncoder
-    ) -> None:
-        self._course = course
-        self._config = config
-        self._folder = folder
-        self._model = model
-
-    def on_train_begin(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
-        """Take up the negatives that were in force at the step from which training goes on."""
-        every = self._config.refresh_steps
-        self._take(state.global_step // every * every if every else 0)
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
-        """Mine anew when it is time."""
-        every = self._config.refresh_steps
-        if every and state.global_step % every == 0 and state.global_step < state.max_steps:
-            self._take(state.global_step)
-
-    def negatives(self, step: int) -> Negatives:
-        """Read the negatives that come into force at a step; the first to ask makes them."""
-        path = negatives_path(self._folder, step)
-        if is_first() and not path.exists():
-            write_negatives(self._made(step), path)
-        wait_for_all()  # the others need the file
-        return read_negatives(path)
-
-    def _take(self, step: int) -> None:
-        missing = self._course.use(self.negatives(step))
-        if (missing.queries or missing.unknown) and is_first() and not self._is_random(step):
-            logger.warning(
-                "%s: %d queries have no negatives and %d negatives are not in the corpus; random "
-                "documents take their place.",
-                negatives_path(self._folder, step),
-                missing.queries,
-                missing.unknown,
-            )
-
-    def _made(self, step: int) -> Negatives:
-        source, depth = self._config.first_negatives, self._config.mine_depth
-        if self._is_random(step):
-            return {}
-        if step == 0 and source == "bm25":
-            return mine_by_words(self._course.material.lessons, depth)
-        if step == 0 and source != "model":
-            return read_negatives(Path(source))
-        precision = _encoder_type(self._config)
-        mixed = precision != torch.float32
-        with torch.autocast(self._model.device.type, precision if mixed else None, enabled=mixed):
-            return mine(self._model, self._course.material, depth)
-
-    def _is_random(self, step: int) -> bool:
-        return step == 0 and self._config.first_negatives == "random"
-
-
 def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArguments:
     made = MultiVectorEncoderTrainingArguments(
         output_dir=str(folder / "checkpoints"),
@@ -354,54 +269,3 @@ def _tell_left_out(material: Material) -> None:
                 own.name,
                 own.without_positive,
             )
-
-
-def _begin(folder: Path, config: Config, material: Material) -> None:
-    """Write down what this training is; a folder that holds another one is refused."""
-    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    (folder / "negatives").mkdir(exist_ok=True)
-    for name, text in _descriptions(config, material).items():
-        path = folder / name
-        if path.exists() and path.read_text() != text:
-            raise ModelError(
-                f"{folder} holds a training with another {name}; choose another output folder, "
-                "or remove it."
-            )
-        write_durably(path, text.encode())
-
-
-def _compare_with_first(folder: Path, config: Config, material: Material) -> None:
-    """Make sure that this process sees what the first one has written, and learns the same."""
-    for name, text in _descriptions(config, material).items():
-        path = folder / name
-        if not path.exists():
-            raise ModelError(
-                f"{path}, which the first process has written, is not on this machine; choose an "
-                "output on a disk that all machines share."
-            )
-        if path.read_text() != text:
-            raise ModelError(
-                f"{path}, which the first process has written, is another one on this machine; "
-                "give all machines the same settings and data."
-            )
-
-
-def _descriptions(config: Config, material: Material) -> dict[str, str]:
-    """Describe a training, by the names of the files that say it."""
-    return {
-        "config.json": json.dumps(asdict(config), indent=2),
-        "data.json": json.dumps(_checksums(config, material), indent=2),
-    }
-
-
-def _encoder_type(config: Config) -> torch.dtype:
-    """Say in which precision the encoder computes."""
-    types = {"fp16": torch.float16, "bf16": torch.bfloat16}
-    return types.get(config.precision, torch.float32)
-
-
-def _checksums(config: Config, material: Material) -> dict[str, str]:
-    return {
-        short_name(name): checksum(own)
-        for name, own in zip(config.train, material.lessons, strict=True)
-    }

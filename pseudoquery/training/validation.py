@@ -18,7 +18,8 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.encoding.encode import document_text
 from pseudoquery.encoding.model import representation_of
-from pseudoquery.encoding.windowed_encoder import Windowed, encode_windowed, tokenise
+from pseudoquery.encoding.token_cache import Windowed, tokenise
+from pseudoquery.encoding.windowed_encoder import encode_windowed
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Query
 from pseudoquery.search.brute_force import rank_all

@@ -28,21 +28,12 @@ from pseudoquery.bench.kmeans import (
     synthetic_tokens,
 )
 from pseudoquery.bench.kmeans import operations as bert_operations
-from pseudoquery.bench.report import (
-    Check,
-    Measured,
-    Report,
-    bandwidth,
-    duration,
-    floor,
-    rate,
-    show,
-    synthetic_vectors,
-    timed,
-)
-from pseudoquery.encoding.encode import split
+from pseudoquery.bench.machine import bandwidth, floor, rate, synthetic_vectors, timed
+from pseudoquery.bench.report import Check, Measured, Report, duration
+from pseudoquery.cli.bench import show
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.precision import available
+from pseudoquery.encoding.windows import split
 from pseudoquery.method import gpu
 from pseudoquery.method.kmeans import seed_positions
 from tests.support.command import Run

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks import capacity
 from benchmarks.capacity import BYTES_OF_A_NUMBER, PAGE, Plan
-from pseudoquery.bench.report import synthetic_vectors
+from pseudoquery.bench.machine import synthetic_vectors
 from pseudoquery.bench.search import fill
 from pseudoquery.search.structures import FLAT8_BELOW, Structures
 from pseudoquery.storage.segments import VECTOR_TYPES

@@ -20,8 +20,8 @@ from benchmarks.load import clients, direct
 from benchmarks.load.batches import read_batches
 from benchmarks.load.clients import Load, Tally, look_at_all, read_answers, written_ids
 from benchmarks.load.ledger import Change, Ledger, Seen, wrong
-from pseudoquery.index import Added, Index
-from pseudoquery.records import Answer, Document
+from pseudoquery.index import Index
+from pseudoquery.records import Added, Answer, Document
 from pseudoquery.service.metrics import SIZES, Watch
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import Running, running

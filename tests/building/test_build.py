@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery import index as index_module
 from pseudoquery.building import build as build_module
 from pseudoquery.building.build import build
 from pseudoquery.cli import main
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import CorpusError, IndexFolderError, ModelError
-from pseudoquery.index import Added, Index
-from pseudoquery.method.representation import preset
-from pseudoquery.records import Document
+from pseudoquery.index import Index
+from pseudoquery.method.presets import preset
+from pseudoquery.records import Added, Document
+from pseudoquery.storage import incoming
 from pseudoquery.storage.store import Store
 
 WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
@@ -84,7 +84,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "BATCH_DOCUMENTS", 4)
+    monkeypatch.setattr(incoming, "BATCH_DOCUMENTS", 4)
 
 
 @pytest.fixture

@@ -18,11 +18,10 @@ from typing import Any
 import click
 import pytest
 
-from pseudoquery.cli import cli, main
-from pseudoquery.cli import command as cli_module
+from pseudoquery.cli import cli, main, search_commands
 from pseudoquery.index import Index
+from pseudoquery.storage.schema import FORMAT
 from pseudoquery.storage.segments import segment_path
-from pseudoquery.storage.store import FORMAT
 from pseudoquery.version import VERSION
 from tests.support.command import Ran, Run, write
 
@@ -434,7 +433,7 @@ def test_duplicate_ids_stop_or_are_skipped(run: Run, tmp_path: Path, tiny_model_
 def test_an_unfinished_index_can_be_finished_with_skip(
     run: Run, tmp_path: Path, tiny_model_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pseudoquery.index.BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("pseudoquery.storage.incoming.BATCH_DOCUMENTS", 2)
     source = write(tmp_path / "docs.jsonl", *RECORDS[:5], "broken", *RECORDS[5:7])
     command = ["index", source, "--out", tmp_path / "index", "--model", tiny_model_path, "--json"]
     refused(run(*command), "line 6")
@@ -782,7 +781,7 @@ def test_interrupted_by_the_user(
     def interrupt(folder: Path) -> None:
         raise error
 
-    monkeypatch.setattr(cli_module, "open_index", interrupt)
+    monkeypatch.setattr(search_commands, "open_index", interrupt)
     ran = run("info", built)
     assert (ran.code, ran.out) == (130, "")
     assert "everything acknowledged so far is safe" in ran.err
@@ -794,17 +793,17 @@ def test_an_unknown_system_error_is_a_sentence(
     def fail(folder: Path) -> None:
         raise OSError(5, "Input/output error", "some file")
 
-    monkeypatch.setattr(cli_module, "open_index", fail)
+    monkeypatch.setattr(search_commands, "open_index", fail)
     refused(run("info", built), "some file: Input/output error.")
 
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_bug_is_reported_as_one(tmp_path: Path, debug: bool) -> None:
     program = (
-        "from pseudoquery.cli import command as cli\n"
+        "from pseudoquery.cli import main, search_commands\n"
         "def fail(folder): raise ZeroDivisionError('oh')\n"
-        "cli.open_index = fail\n"
-        "cli.main(['info', 'x'])\n"
+        "search_commands.open_index = fail\n"
+        "main(['info', 'x'])\n"
     )
     environment = {**os.environ, **({"PSEUDOQUERY_DEBUG": "1"} if debug else {})}
     done = subprocess.run(

@@ -19,8 +19,8 @@ from pseudoquery.evaluation.evaluate import Ask, judge
 from pseudoquery.evaluation.measures import MEASURES, compare, evaluate, means
 from pseudoquery.evaluation.trec_runs import Run, read_run
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.method.presets import preset
+from pseudoquery.search.settings import SearchSettings
 from tests.support.command import Ran, write
 from tests.support.command import Run as Command
 

@@ -16,9 +16,9 @@ from pseudoquery.building.build import asked_for, build, refuse
 from pseudoquery.building.folder_shards import FolderShards
 from pseudoquery.cluster.build import Order, encoder, read_file
 from pseudoquery.cluster.ray import _pool, connected
-from pseudoquery.corpus.documents import OnBad
-from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
-from pseudoquery.index import Added, Index
+from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError, OnBad
+from pseudoquery.index import Index
+from pseudoquery.records import Added
 from tests.storage.test_store import remount, small_disk
 from tests.support.collection import WORDS
 from tests.support.command import Run, write

@@ -15,9 +15,10 @@ from pseudoquery.encoding.encode import encode_queries
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import PseudoqueryError
 from pseudoquery.index import Index
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.search.settings import SearchSettings
 from tests.cluster.conftest import Make
 from tests.support.collection import DOCUMENTS, WORDS
 

@@ -24,12 +24,12 @@ from pseudoquery.errors import (
     ServiceError,
 )
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.milvus import collection as milvus_collection
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.records import Document
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.search.settings import SearchSettings
 from tests.support.collection import DOCUMENTS
 
 pytestmark = pytest.mark.cluster

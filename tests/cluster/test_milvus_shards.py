@@ -15,11 +15,11 @@ from pseudoquery.building.build import refuse
 from pseudoquery.building.milvus_shards import MilvusShards
 from pseudoquery.building.shard import Shard, shard_name, written
 from pseudoquery.errors import CorpusError
-from pseudoquery.index import taken
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.records import Document
+from pseudoquery.storage.incoming import taken
+from pseudoquery.storage.segment_builder import joined_vectors
 from pseudoquery.storage.segments import VECTOR_TYPES
-from pseudoquery.storage.writer import joined_vectors
 from tests.cluster.conftest import new_name
 from tests.support.crash_writer import SETTINGS
 

@@ -30,7 +30,7 @@ from pseudoquery.cluster.build import OnEncoded, build_on
 from pseudoquery.cluster.ray import Message, Work, connected, spread
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.storage.store import Store

@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pseudoquery.corpus.documents import check_document, read_documents, read_qrels, read_queries
+from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries
+from pseudoquery.corpus.validation import check_document
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
 

@@ -18,7 +18,7 @@ from pseudoquery.index import Index
 from pseudoquery.service.app import create_app
 from pseudoquery.service.metrics import Watch
 from pseudoquery.service.settings import ServiceSettings
-from pseudoquery.storage.store import Settings
+from pseudoquery.storage.schema import Settings
 from pseudoquery.training.config import Config, read_config
 
 ROOT = Path(__file__).parents[2]

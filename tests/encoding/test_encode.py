@@ -14,20 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
+from pseudoquery.encoding import embed
 from pseudoquery.encoding import encode as encoding
-from pseudoquery.encoding.encode import (
-    Encoded,
-    Long,
-    Task,
-    encode_queries,
-    encode_texts,
-    read_texts,
-    split,
-)
+from pseudoquery.encoding.encode import Encoded, encode_queries, encode_texts, read_texts
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.precision import in_precision
+from pseudoquery.encoding.windows import OVERLAP, Long, Task, split
 from pseudoquery.errors import ModelError
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 
 LIMIT = 64
 WORDS = "the king of city that was old book in water and who had not green fire bird moon an it"
@@ -130,7 +125,7 @@ def test_batches_and_order_change_nothing(
     texts = [*SHORT, "", words(100), words(200, seed=1)]
     alone = [one(tiny_model, text) for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(encoding.BATCH_TOKENS, "cpu", batch_tokens)
+        patch.setitem(embed.BATCH_TOKENS, "cpu", batch_tokens)
         together = encode_texts(tiny_model, [texts[i] for i in order], "document")
     for place, index in enumerate(order):
         np.testing.assert_allclose(together[place].vectors, alone[index].vectors, atol=1e-5)
@@ -141,7 +136,7 @@ def test_batches_and_order_change_nothing(
 def test_threads_change_nothing(
     tiny_model: MultiVectorEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(encoding.BATCH_TOKENS, "cpu", 70)
+    monkeypatch.setitem(embed.BATCH_TOKENS, "cpu", 70)
     texts = [*SHORT, "", words(100), words(200, seed=1)]
     alone = encode_texts(tiny_model, texts, "document")
     threads = torch.get_num_threads()
@@ -221,7 +216,7 @@ def test_windows_overlap_and_tokens_come_from_the_one_further_from_the_edge(
     tiny_model: MultiVectorEncoder,
 ) -> None:
     windows, _ = split(tiny_model, [words(150)], "document", "windows")
-    overlap = int(LIMIT * encoding.OVERLAP)
+    overlap = int(LIMIT * OVERLAP)
     assert overlap == 8
     assert len(windows) == 3
     for before, after in pairwise(windows):
@@ -240,7 +235,7 @@ def test_windows_are_those_that_the_tokenizer_would_cut(
         texts,
         truncation=True,
         max_length=LIMIT,
-        stride=int(LIMIT * encoding.OVERLAP),
+        stride=int(LIMIT * OVERLAP),
         return_overflowing_tokens=True,
     )
     windows, _ = split(tiny_model, texts, "document", "windows")

@@ -22,7 +22,7 @@ from transformers import BertTokenizer, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
 from pseudoquery.encoding import model as model_module
-from pseudoquery.encoding.encode import encode_queries, encode_texts, tokenizer_settings
+from pseudoquery.encoding.encode import encode_queries, encode_texts
 from pseudoquery.encoding.model import (
     BUNDLED_MODEL,
     chosen_representation,
@@ -32,8 +32,10 @@ from pseudoquery.encoding.model import (
     representation_of,
 )
 from pseudoquery.encoding.pooling import Pooling
+from pseudoquery.encoding.windows import tokenizer_settings
 from pseudoquery.errors import ModelError
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 from pseudoquery.training.config import read_config
 
 TEXTS = ["the king of the city", "a river"]

@@ -27,12 +27,13 @@ from transformers import (
 )
 
 from pseudoquery.encoding import openvino
-from pseudoquery.encoding.encode import TokenEncoder, encode_texts
+from pseudoquery.encoding.embed import TokenEncoder
+from pseudoquery.encoding.encode import encode_texts
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.precision import available, in_precision
 from pseudoquery.errors import ModelError
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from tests.conftest import TINY_DIMENSION, TINY_TOKENS, WORDS
 from tests.support.collection import DOCUMENTS
 from tests.support.command import Run

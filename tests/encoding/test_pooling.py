@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pseudoquery.encoding.model import load_model, representation_of
 from pseudoquery.encoding.pooling import Pooling, Tokens, Vectors
-from pseudoquery.method.representation import Representation, preset
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
 
 KINDS = ("pseudo-queries", "cls", "mean", "first", "learnt", "random", "stretches", "tokens")
 

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
+from pseudoquery.encoding import token_cache
 from pseudoquery.encoding import windowed_encoder as windowed
-from pseudoquery.encoding.encode import Task, embed, encode_texts, pooling_of, split, window_length
+from pseudoquery.encoding.embed import embed
+from pseudoquery.encoding.encode import encode_texts
 from pseudoquery.encoding.model import load_model
-from pseudoquery.encoding.pooling import Tokens
-from pseudoquery.encoding.windowed_encoder import Windowed, collate, encode_windowed, tokenise
-from pseudoquery.method.representation import PRESETS, Representation, preset
+from pseudoquery.encoding.pooling import Tokens, pooling_of
+from pseudoquery.encoding.token_cache import Windowed, tokenise
+from pseudoquery.encoding.windowed_encoder import collate, encode_windowed
+from pseudoquery.encoding.windows import Task, split, window_length
+from pseudoquery.method.presets import PRESETS, preset
+from pseudoquery.method.representation import Representation
 from tests.conftest import TINY_TOKENS, WORDS
 
 EVERY = {
@@ -182,7 +187,7 @@ def test_batches_and_shapes_change_nothing(
 ) -> None:
     data = [" ".join(WORDS.split()[start : start + 3 * start]) for start in range(1, 40, 3)]
     expected = encode_texts(tiny_model, data, "document")
-    monkeypatch.setattr(windowed, "TEXTS_AT_ONCE", 4)
+    monkeypatch.setattr(token_cache, "TEXTS_AT_ONCE", 4)
     monkeypatch.setitem(windowed.ENCODED_TOKENS, "cpu", limit)
     monkeypatch.setattr(windowed, "LENGTHS", 7)
     monkeypatch.setattr(windowed, "WIDTHS", 16)

@@ -17,10 +17,10 @@ from pseudoquery.evaluation import evaluate as trial
 from pseudoquery.evaluation.evaluate import Ask, ask_all, index_dataset, judge
 from pseudoquery.evaluation.measures import MEASURES, evaluate, means
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.records import Document, Qrel, Query
-from pseudoquery.search.rank import SearchSettings
-from pseudoquery.storage.store import Snapshot
+from pseudoquery.search.settings import SearchSettings
+from pseudoquery.storage.snapshot import Snapshot
 
 WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
 TEXTS = {

@@ -21,7 +21,7 @@ from pseudoquery.errors import QueryError
 from pseudoquery.evaluation.evaluate import Ask, ask_all, judge
 from pseudoquery.index import Index
 from pseudoquery.integrations.mteb import SearchModel
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from tests.support.collection import write_collection
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from pseudoquery.encoding.encode import encode_texts
 from pseudoquery.encoding.model import load_model
-from pseudoquery.encoding.windowed_encoder import encode_windowed, tokenise
+from pseudoquery.encoding.token_cache import tokenise
+from pseudoquery.encoding.windowed_encoder import encode_windowed
 from pseudoquery.method import gpu
 from pseudoquery.method import kmeans as reference
 from pseudoquery.method.kmeans import kmeans
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from tests.conftest import WORDS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pseudoquery.method import kmeans as reference
 from pseudoquery.method import kmeans_gpu as gpu_kmeans
+from pseudoquery.method import kmeans_kernel
 from pseudoquery.method.kmeans import Clusters, kmeans, seed_ranks
 from pseudoquery.method.representation import Seeding
 
@@ -348,7 +349,7 @@ def join(centroids, counts, assignments, labels, length, k, DIM: tl.constexpr, K
     """Do the last part of the kernel alone."""
     place = tl.arange(0, K)
     living = tl.load(counts + place, mask=place < k, other=0.0)
-    gpu_kmeans._join(centroids, counts, assignments, labels, living, length, length, k, DIM, K)
+    kmeans_kernel._join(centroids, counts, assignments, labels, living, length, length, k, DIM, K)
 
 
 def test_clusters_with_equal_means_are_joined_but_not_with_empty_ones() -> None:

@@ -8,10 +8,9 @@ import pytest
 
 from pseudoquery.errors import ModelError
 from pseudoquery.index import Index
-from pseudoquery.method.presets import index_settings, search_settings
-from pseudoquery.method.representation import PRESETS, preset
+from pseudoquery.method.presets import PRESETS, index_settings, preset, search_settings
 from pseudoquery.records import Document
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.search.settings import SearchSettings
 from pseudoquery.training.config import Config
 
 PAPERS = [name for name in PRESETS if name.startswith("paper")]

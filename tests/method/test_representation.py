@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pseudoquery.errors import ModelError
-from pseudoquery.method.representation import PRESETS, Representation, preset
+from pseudoquery.method.presets import PRESETS, preset
+from pseudoquery.method.representation import Representation
 
 BAD: list[tuple[str, Any, str]] = [
     (

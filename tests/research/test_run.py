@@ -20,7 +20,7 @@ from pseudoquery.research import run as module
 from pseudoquery.research.run import Order, carry_out
 from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES
 from pseudoquery.search.fusion import Fusion
-from pseudoquery.search.rank import Mode, SearchSettings
+from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.training.config import Config, load_named
 from pseudoquery.training.validation import examine, prepare_exam
 from tests.support.collection import write_collection

@@ -5,10 +5,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.search import brute_force as exhaustive
 from pseudoquery.search.brute_force import Encoded, rank_all
-from pseudoquery.search.two_step import exact_scores
+from pseudoquery.search.exact_scores import exact_scores
 from pseudoquery.storage.segments import Segment
 from pseudoquery.storage.vector_view import make_view
 

@@ -24,10 +24,10 @@ from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.pooling import Tokens
 from pseudoquery.errors import QueryError
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.records import Document, Explanation, PseudoQuery, Span
 from pseudoquery.search.explain import _passage, _spans, explain
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.search.settings import SearchSettings
 
 TEXT = (
     "The king of the old city found a red book in the river. Who was the woman with the black "

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pseudoquery.search.fusion import FUSIONS, RRF_CONSTANT, Fusion, fuse, match_expression
+from pseudoquery.search.bm25 import match_expression
+from pseudoquery.search.fusion import FUSIONS, RRF_CONSTANT, Fusion, fuse
 
 TEXTS = (
     "The Eiffel Tower stands in Paris.",

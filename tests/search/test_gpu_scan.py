@@ -16,12 +16,12 @@ from pseudoquery.records import Document
 from pseudoquery.search import gpu_scan
 from pseudoquery.search import structures as candidates
 from pseudoquery.search.gpu_scan import GpuScan, can_grow, make_gpu_scan
-from pseudoquery.search.rank import SearchSettings
-from pseudoquery.search.structures import build
+from pseudoquery.search.settings import SearchSettings
 from pseudoquery.search.two_step import Ranking, search
 from pseudoquery.storage.vector_view import View
 from tests.search.test_two_step import Case, cases
 from tests.storage.test_vector_view import view_of
+from tests.support.structures import build
 from tests.support.triton_device import DEVICE, INTERPRETED
 
 few = settings(max_examples=25 if INTERPRETED else 200, deadline=None)

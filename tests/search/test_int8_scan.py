@@ -18,8 +18,9 @@ from pseudoquery.search.int8_products import FEW, Packed, multiplies_integers, p
 from pseudoquery.search.int8_scan import Scan, make_scan, pack_scan
 from pseudoquery.search.structures import Structures
 from pseudoquery.storage.int8_codes import Codes, halve, quantise
+from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.store import Settings, Store
+from pseudoquery.storage.store import Store
 from pseudoquery.storage.vector_view import View
 from pseudoquery.storage.verify import problems, repair
 from tests.storage.test_vector_view import view_of

@@ -15,7 +15,7 @@ from pseudoquery.errors import QueryError
 from pseudoquery.index import Index
 from pseudoquery.records import Document
 from pseudoquery.search.fusion import RRF_CONSTANT, Fusion
-from pseudoquery.search.rank import MODES, Mode, SearchSettings, check_search
+from pseudoquery.search.settings import MODES, Mode, SearchSettings, check_search
 from tests.support.collection import DOCUMENTS
 
 QUERIES = ["who was the king of the city", "bird song", "???", "the old house by the river?"]

@@ -13,21 +13,16 @@ from numpy.typing import NDArray
 
 from pseudoquery.errors import QueryError
 from pseudoquery.method.representation import Representation
+from pseudoquery.search import faiss_index
 from pseudoquery.search import structures as candidates
+from pseudoquery.search.exact_scores import rounding
+from pseudoquery.search.faiss_index import FirstStep, build_faiss, extend
 from pseudoquery.search.int8_scan import Scan
-from pseudoquery.search.structures import (
-    STRUCTURES,
-    FirstStep,
-    Structures,
-    build,
-    build_faiss,
-    chosen_kind,
-    extend,
-)
-from pseudoquery.search.two_step import rounding
+from pseudoquery.search.structures import STRUCTURES, Structures, chosen_kind
 from pseudoquery.storage.int8_codes import halve
 from pseudoquery.storage.vector_view import View
 from tests.storage.test_vector_view import view_of
+from tests.support.structures import build
 
 KINDS = STRUCTURES[1:]
 FAISS = tuple(kind for kind in KINDS if kind != "flat8")
@@ -204,8 +199,8 @@ def test_growing_covers_what_was_appended(kind: str) -> None:
 
 
 def test_building_reads_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "BLOCK", 7)
-    monkeypatch.setattr(candidates, "TRAINING", 50)
+    monkeypatch.setattr(faiss_index, "BLOCK", 7)
+    monkeypatch.setattr(faiss_index, "TRAINING", 50)
     for kind in ("flat", "ivf"):
         step = build(kind, in_view(VECTORS[:100]))
         assert step.total == 100

@@ -16,21 +16,14 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation, Score
 from pseudoquery.method.scores import document_score, window
+from pseudoquery.search.exact_scores import dots_of, exact_scores, rounding, score_of, weights_of
+from pseudoquery.search.faiss_index import FirstStep
 from pseudoquery.search.int8_scan import Scan
-from pseudoquery.search.structures import STRUCTURES, FirstStep, build
-from pseudoquery.search.two_step import (
-    BLOCK_VECTORS,
-    Depth,
-    Ranking,
-    dots_of,
-    exact_scores,
-    rounding,
-    score_of,
-    search,
-    weights_of,
-)
+from pseudoquery.search.structures import STRUCTURES
+from pseudoquery.search.two_step import BLOCK_VECTORS, Depth, Ranking, search
 from pseudoquery.storage.vector_view import View
 from tests.storage.test_vector_view import stored, view_of
+from tests.support.structures import build
 
 KINDS = STRUCTURES[1:]
 SCORES: tuple[Score, ...] = ("softmax", "max")

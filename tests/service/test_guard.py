@@ -15,7 +15,8 @@ import pytest
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.index import Index
-from pseudoquery.service.guard import ROUTES, SECURITY, needed, route_of
+from pseudoquery.service.exchange import ROUTES, SECURITY, route_of
+from pseudoquery.service.guard import needed
 from tests.support.serving import LINES, READ, WRITE, Running, chunks, lines, running
 
 REQUESTS: dict[tuple[str, str], Any] = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pseudoquery.index import Index
-from pseudoquery.service.metrics import log, log_as_json, log_failure
+from pseudoquery.service.logs import log, log_as_json, log_failure
 from tests.support.serving import LINES, READ, lines, running
 
 

@@ -11,7 +11,7 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery.encoding.encode import encode_queries
 from pseudoquery.encoding.model import load_model
 from pseudoquery.index import Index
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.records import Document
 from pseudoquery.service.one_vector import search_one_vector
 

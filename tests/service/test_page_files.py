@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.index import Index
-from pseudoquery.service.guard import SECURITY
+from pseudoquery.service.exchange import SECURITY
 from pseudoquery.service.page_files import FILES, MEDIA_TYPES, POLICY
 from tests.support.serving import READ, Running, running
 

@@ -14,9 +14,9 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding import encode as encoding
 from pseudoquery.errors import IndexLockedError, QueryError
-from pseudoquery.index import Added, Index
-from pseudoquery.records import Document
-from pseudoquery.search.rank import SearchSettings
+from pseudoquery.index import Index
+from pseudoquery.records import Added, Document
+from pseudoquery.search.settings import SearchSettings
 from pseudoquery.service.metrics import Watch
 from pseudoquery.service.served_index import Search, ServedIndex, patiently, together
 from tests.support.collection import DOCUMENTS

@@ -22,8 +22,9 @@ import pytest
 from pseudoquery.errors import IndexFolderError, QueryError
 from pseudoquery.records import Document
 from pseudoquery.storage import store as store_module
+from pseudoquery.storage.schema import FORMAT
 from pseudoquery.storage.segments import Segment, SegmentFacts, map_segment, segment_path
-from pseudoquery.storage.store import FORMAT, Store
+from pseudoquery.storage.store import Store
 from pseudoquery.storage.verify import problems
 from tests.support import crash_writer
 from tests.support.crash_writer import SETTINGS, content, expected, put, random_document

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from pseudoquery.storage import vector_view as view_module
 from pseudoquery.storage.int8_codes import quantise
+from pseudoquery.storage.segment_builder import make_segment
 from pseudoquery.storage.segments import Segment
 from pseudoquery.storage.vector_view import View, make_view, ranges
-from pseudoquery.storage.writer import make_segment
 
 seeds = st.integers(0, 2**32 - 1)
 

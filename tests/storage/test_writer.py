@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.storage import writer
+from pseudoquery.storage.schema import document_checksum
 from pseudoquery.storage.segments import SegmentFacts, segment_path
 from pseudoquery.storage.store import Store
 from pseudoquery.storage.verify import problems
-from pseudoquery.storage.writer import Writer, document_checksum
+from pseudoquery.storage.writer import Writer
 from tests.support.crash_writer import (
     DIMENSION,
     SETTINGS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,9 @@ def write_collection(folder: Path, answers: bool = False) -> Path:
         content = "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
         (folder / "qrels" / f"{split}.tsv").write_text(content)
     return folder
+
+
+def write_scores(scores: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """Write a teacher's scores as a training reads them."""
+    lines = (json.dumps({"query": query, "scores": dict(own)}) for query, own in scores.items())
+    path.write_text("".join(f"{line}\n" for line in lines))

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.records import Document
-from pseudoquery.storage.store import Settings, Snapshot, Store
+from pseudoquery.storage.schema import Settings
+from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.store import Store
 from pseudoquery.storage.writer import Writer
 
 DIMENSION = 8

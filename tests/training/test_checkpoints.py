@@ -8,12 +8,12 @@ import pytest
 from safetensors import SafetensorError
 
 from pseudoquery.errors import ModelError
+from pseudoquery.files import replace_folder
 from pseudoquery.training.checkpoints import (
     SEAL,
     clear_disk_errors,
     is_whole,
     last_checkpoint,
-    replace_folder,
     seal,
     unseal,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pseudoquery.errors import CorpusError, ModelError
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.training.config import (
     ABOVE_ZERO,
     LOWEST,

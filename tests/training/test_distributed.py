@@ -19,13 +19,14 @@ from torch.multiprocessing.spawn import spawn
 
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.encoding.model import load_model
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.training.batches import Course, prepare
 from pseudoquery.training.checkpoints import is_whole
 from pseudoquery.training.config import read_config
 from pseudoquery.training.distributed import are_connected, is_first, process_count, wait_for_all
 from pseudoquery.training.examples import lesson
-from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss, Teacher
+from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
+from pseudoquery.training.teacher import Teacher
 from pseudoquery.training.train import train
 from tests.support.collection import write_collection
 from tests.training.test_train import same, weights

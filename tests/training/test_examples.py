@@ -8,19 +8,15 @@ import pytest
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
-from pseudoquery.training.examples import (
-    Example,
-    Lesson,
-    checksum,
+from pseudoquery.training.examples import Example, Lesson, checksum, lesson
+from pseudoquery.training.negatives import (
     draw_negatives,
     hard_negatives,
-    lesson,
     read_negatives,
-    read_scores,
     write_negatives,
-    write_scores,
 )
-from tests.support.collection import write_collection
+from pseudoquery.training.teacher import read_scores
+from tests.support.collection import write_collection, write_scores
 
 DOCUMENTS = [Document(name, f"text of {name}", title="T") for name in "abcde"]
 

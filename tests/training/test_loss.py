@@ -12,15 +12,15 @@ from sentence_transformers import MultiVectorEncoder
 from torch import Tensor, nn
 
 from pseudoquery.encoding.model import load_model
-from pseudoquery.encoding.windowed_encoder import collate, tokenise
-from pseudoquery.method.representation import preset
+from pseudoquery.encoding.token_cache import tokenise
+from pseudoquery.encoding.windowed_encoder import collate
+from pseudoquery.method.presets import preset
 from pseudoquery.method.scores import contributions, softmax_score
 from pseudoquery.training.loss import (
     Batch,
     CachedRankingLoss,
     Distillation,
     RankingLoss,
-    Teacher,
     batch_scores,
     contrastive_loss,
     distillation_loss,
@@ -28,6 +28,7 @@ from pseudoquery.training.loss import (
     make_batch,
     total_loss,
 )
+from pseudoquery.training.teacher import Teacher
 from tests.conftest import WORDS
 
 SETTINGS = preset("recommended", scale=2.0)

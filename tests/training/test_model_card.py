@@ -7,7 +7,7 @@ from huggingface_hub import ModelCard
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding.model import representation_of
-from pseudoquery.method.representation import PRESETS
+from pseudoquery.method.presets import PRESETS
 from pseudoquery.training.batches import prepare
 from pseudoquery.training.config import Config, load_named
 from pseudoquery.training.examples import checksum, lesson

@@ -9,8 +9,9 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.index import Index
 from pseudoquery.training.batches import prepare
-from pseudoquery.training.examples import Lesson, hard_negatives, lesson, query_key
-from pseudoquery.training.negatives import mine, mine_by_words
+from pseudoquery.training.examples import Lesson, lesson, query_key
+from pseudoquery.training.mine import mine, mine_by_words
+from pseudoquery.training.negatives import hard_negatives
 from tests.support.collection import write_collection
 
 

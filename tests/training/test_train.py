@@ -28,19 +28,20 @@ from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.encoding.model import load_model, representation_of
 from pseudoquery.encoding.windowed_encoder import encode_windowed
 from pseudoquery.errors import CorpusError, ModelError
-from pseudoquery.method.representation import preset
+from pseudoquery.method.presets import preset
 from pseudoquery.search.brute_force import rank_all
 from pseudoquery.training import train as training
 from pseudoquery.training.batches import Course, prepare
 from pseudoquery.training.checkpoints import is_whole, last_checkpoint
 from pseudoquery.training.config import Config
-from pseudoquery.training.examples import lesson, query_key, write_negatives, write_scores
+from pseudoquery.training.examples import lesson, query_key
 from pseudoquery.training.loss import distillation_loss
+from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.train import train
 from pseudoquery.training.trainer import CourseTrainer
 from pseudoquery.training.validation import examine, prepare_exam
 from tests.storage.test_store import remount, small_disk
-from tests.support.collection import write_collection
+from tests.support.collection import write_collection, write_scores
 
 
 @pytest.fixture

@@ -1,0 +1,216 @@
+"""JSON lines, TSV, CSV, text files and table rows -> documents."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+from pseudoquery.corpus.huggingface import (
+    Row,
+)
+from pseudoquery.corpus.lines import Lines, _lines, _name, _utf8, _without_newline
+from pseudoquery.corpus.validation import _kind, _shown, check_document
+from pseudoquery.errors import CorpusError
+from pseudoquery.records import Document
+
+Parse: TypeAlias = Callable[[], Document]
+_EXPECTED = 'each line must be one JSON object with "id" and "text"'
+_OWN_FIELDS = frozenset({"_id", "id", "text", "title"})
+_TSV_LAYOUTS = {2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")}
+_LARGEST_CELL = 2**26
+"""Characters in one CSV cell: room for any document, yet a stray quote can't eat all memory."""
+
+
+def parse_document(line: bytes, place: str) -> Document:
+    """Make a document of one line of JSON; an error names the place."""
+    document = _json_document(line.decode("utf-8", "surrogateescape"), place)
+    check_document(document)
+    return document
+
+
+def _table_document(row: Row, columns: Mapping[str, str], place: str) -> Document:
+    """Make a document of a row of a dataset; columns that are not its own are metadata."""
+    names = {"id": "_id" if "_id" in row else "id", "text": "text", **columns}
+    if "title" in row and "title" not in columns.values():
+        names.setdefault("title", "title")
+    for field, column in names.items():
+        if column not in row:
+            there = ", ".join(map(_shown, row))
+            raise CorpusError(
+                f"{place}: there is no column {_shown(column)} for the {field}, only {there}; "
+                f"say which it is (--column {field}=NAME)."
+            )
+    record = {field: row[column] for field, column in names.items()}
+    others = {key: value for key, value in row.items() if key not in names.values()}
+    nested = others.pop("metadata", None)
+    if isinstance(nested, str):  # Arrow's types are too strict for metadata, so they are JSON text
+        with suppress(ValueError, RecursionError):
+            nested = _DECODER.decode(nested)
+    return _document(record, {**others, **_nested(nested, place)}, place)
+
+
+def _json_parses(path: Path | str) -> Iterator[Parse]:
+    """Read one JSON object per line."""
+    name = _name(path)
+    for number, line in _lines(path, name):
+        if line.strip():
+            yield partial(_json_document, line, f"{name} line {number}")
+
+
+def _json_document(line: str, place: str) -> Document:
+    """Make a document of one JSON line; its `metadata` wins over equal keys beside it."""
+    record = _json_object(_utf8(line, place), place)
+    if "_id" not in record and "id" not in record:
+        raise CorpusError(f'{place}: "id" (or "_id") is missing; {_EXPECTED}.')
+    if "text" not in record:
+        raise CorpusError(f'{place}: "text" is missing; {_EXPECTED}.')
+    return _document(record, _nested(record.pop("metadata", None), place), place)
+
+
+def _nested(metadata: object, place: str) -> Mapping[str, Any]:
+    """Return the metadata that a field of that name holds, if there is one."""
+    if metadata is not None and not isinstance(metadata, dict):
+        raise CorpusError(f'{place}: "metadata" is {_kind(metadata)}; it must be an object.')
+    return metadata or {}
+
+
+def _json_object(line: str, place: str) -> dict[str, Any]:
+    """Parse one JSON object, and turn every way in which that fails into one kind of error."""
+    try:
+        record = _DECODER.decode(line)
+    except json.JSONDecodeError as error:
+        problem = f"not valid JSON ({error.msg} at column {error.colno})"
+    except ValueError as error:  # NaN, Infinity, or more digits than Python turns into an integer
+        problem = f"not valid JSON ({str(error).partition(':')[0]})"
+    except RecursionError:
+        problem = "the JSON is nested too deeply"
+    else:
+        if isinstance(record, dict):
+            return record
+        problem = f"the JSON is {_kind(record)}, not an object"
+    raise CorpusError(f"{place}: {problem}; {_EXPECTED}.")
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    """Refuse what Python reads as JSON and the standard does not."""
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], place: str) -> Document:
+    """Make a document of named fields, still unchecked; all but its own fields are metadata."""
+    identifier = record["_id"] if "_id" in record else record["id"]
+    title = record.get("title")
+    others = {key: value for key, value in record.items() if key not in _OWN_FIELDS}
+    return Document(
+        id=str(identifier) if type(identifier) is int else identifier,
+        text=record["text"],
+        title="" if title is None else title,
+        metadata={**others, **metadata},
+        place=place,
+    )
+
+
+def _tsv_parses(path: Path) -> Iterator[Parse]:
+    """Read tab-separated columns, named by a header or else by how many the first row has.
+
+    One layout holds for the whole file, so that a stray tab is an error and not a title.
+    """
+    name = _name(path)
+    header: Sequence[str] = ()
+    for number, raw in _lines(path, name):
+        place = f"{name} line {number}"
+        columns = _without_newline(raw).split("\t")
+        if number == 1 and _names_document(columns):
+            header = _header(columns, place)
+        elif columns != [""]:
+            header = header or _TSV_LAYOUTS.get(len(columns), ())
+            yield partial(_row_document, header, columns, place)
+
+
+def _csv_parses(path: Path) -> Iterator[Parse]:
+    """Read comma-separated columns with quotes, named by the header."""
+    name = _name(path)
+    header: Sequence[str] = ()
+    for place, row in _csv_rows(_lines(path, name), name):
+        if header:
+            yield partial(_row_document, header, row, place)
+        else:
+            header = _header(row, place)
+    if not header:
+        raise CorpusError(f'{name}: the file is empty; it must have a header with "id" and "text".')
+
+
+def _csv_rows(
+    lines: Lines, name: str, delimiter: str = ","
+) -> Iterator[tuple[str, list[str] | csv.Error]]:
+    """Yield each row, or what is wrong with it, with the line on which it starts."""
+    reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
+    while True:
+        place = f"{name} line {reader.line_num + 1}"
+        limit = csv.field_size_limit()  # one for the whole process: put back after each row
+        csv.field_size_limit(max(limit, _LARGEST_CELL))
+        try:
+            row: list[str] | csv.Error = next(reader)
+        except csv.Error as error:
+            row = error
+        except StopIteration:
+            return
+        finally:
+            csv.field_size_limit(limit)
+        if row:
+            yield place, row
+
+
+def _names_document(columns: Sequence[str]) -> bool:
+    """Tell whether the columns are a header with all that a document needs."""
+    return "text" in columns and ("id" in columns or "_id" in columns)
+
+
+def _header(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
+    """Return the names of the columns, once they are known to make sense."""
+    columns = _cells(row, place)
+    shown = ", ".join(map(_shown, columns))
+    if not _names_document(columns):
+        raise CorpusError(
+            f'{place}: the header names {shown}; it must name "text" and "id" (or "_id").'
+        )
+    if len(set(columns)) < len(columns):
+        raise CorpusError(f"{place}: the header names {shown}; each name must occur once.")
+    return columns
+
+
+def _cells(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
+    """Return the cells of a row if they could be read."""
+    if isinstance(row, csv.Error):
+        raise CorpusError(
+            f"{place}: not valid CSV ({row}); quotes must be closed, and doubled within a cell."
+        )
+    return [_utf8(cell, place) for cell in row]
+
+
+def _row_document(header: Sequence[str], row: Sequence[str] | csv.Error, place: str) -> Document:
+    """Make a document of one row of a table."""
+    cells = _cells(row, place)
+    if len(cells) != len(header):
+        expected = f"{len(header)} as in the first row" if header else "2, 3 or 4"
+        raise CorpusError(f"{place}: the number of columns is {len(cells)}; it must be {expected}.")
+    return _document(dict(zip(header, cells, strict=True)), {}, place)
+
+
+def _text_parses(path: Path) -> Iterator[Parse]:
+    """Read a single text file as one document."""
+    yield partial(_text_document, path, path.name, _name(path))
+
+
+def _text_document(path: Path, identifier: str, place: str) -> Document:
+    """Make a document of a whole text file."""
+    lines = (_utf8(line, f"{place} line {number}") for number, line in _lines(path, place))
+    return Document(identifier, "".join(lines), metadata={"path": identifier}, place=place)

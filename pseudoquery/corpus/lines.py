@@ -1,0 +1,100 @@
+"""Files of lines, gzipped or not, here or at an address: opened, decoded, numbered."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO, TypeAlias, cast
+
+from pseudoquery.corpus.remote import is_remote, opened
+from pseudoquery.errors import CorpusError
+
+Lines: TypeAlias = Iterator[tuple[int, str]]
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a text file, gzipped or not, without their ends, each with its place."""
+    name = _name(path)
+    for number, raw in _lines(path, name):
+        place = f"{name} line {number}"
+        yield place, _utf8(_without_newline(raw), place)
+
+
+def member(folder: Path, name: str) -> Path | None:
+    """Find a file in a folder, plain or gzipped."""
+    candidates = (folder / name, folder / f"{name}.gz")
+    try:
+        return next((path for path in candidates if path.is_file()), None)
+    except OSError as error:
+        raise _unreadable(_name(folder), error) from error
+
+
+def _name(path: Path | str) -> str:
+    """Name a file as the user did, in characters that can be printed."""
+    return "standard input" if str(path) == "-" else _printable(str(path))
+
+
+def _printable(name: str) -> str:
+    """Escape what is not Unicode in a file name, so that a message about it can be printed."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _open(source: Path | str) -> AbstractContextManager[BinaryIO]:
+    """Open a file, gzipped or not, or standard input, which stays open afterwards."""
+    if is_remote(source):
+        return opened(str(source))
+    path = Path(source)
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise ValueError("it is closed")
+        return nullcontext(cast(BinaryIO, sys.stdin.buffer))
+    if path.suffix.lower() == ".gz":
+        return cast(AbstractContextManager[BinaryIO], gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def _lines(path: Path | str, name: str) -> Lines:
+    """Yield the numbered lines of a file, newlines kept, and bytes that are not UTF-8 escaped.
+
+    `_utf8` finds the escapes, so that one bad byte costs one record and not the file.
+    """
+    number = 0
+    try:
+        with _open(path) as stream:
+            for number, line in enumerate(stream, start=1):
+                whole = line.removeprefix(_BOM) if number == 1 else line
+                yield number, whole.decode("utf-8", "surrogateescape")
+    except (EOFError, OSError, ValueError, zlib.error) as error:
+        place = f"{name} line {number + 1}" if number else name
+        raise _unreadable(place, error) from error
+
+
+def _unreadable(place: str, error: Exception) -> CorpusError:
+    """Put into one sentence why the system or gzip can't read a file."""
+    if isinstance(error, OSError) and error.strerror:
+        return CorpusError(f"{place}: can't be read ({error.strerror}).")
+    if isinstance(error, ValueError):
+        return CorpusError(f"{place}: can't be read ({error}).")
+    return CorpusError(f"{place}: the gzip file is damaged or cut short ({error}).")
+
+
+def _utf8(text: str, place: str) -> str:
+    """Return a text from `_lines` if it was valid UTF-8 in the file, and raise otherwise."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) - 0xDC00
+        raise CorpusError(
+            f"{place}: not valid UTF-8 (byte 0x{byte:02x}); the file must be encoded in UTF-8."
+        ) from error
+    return text
+
+
+def _without_newline(line: str) -> str:
+    """Drop the line end, of either kind, and nothing else."""
+    return line.removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,101 @@
+"""What makes a document one that an index can keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pseudoquery.errors import CorpusError
+from pseudoquery.records import Document
+
+_DEEPEST = 100
+"""Levels of nesting in metadata; well within what any JSON writer can store again."""
+
+
+def check_document(document: Document) -> None:
+    """Raise CorpusError unless the document can be stored and read back unchanged."""
+    problem = next(_problems(document), None)
+    if problem is not None:
+        named = f"document {_shown(document.id)}" if isinstance(document.id, str) else "document"
+        raise CorpusError(f"{document.place or named}: {problem}.")
+
+
+def _problems(document: Document) -> Iterator[str]:
+    """Say all that keeps a document from being stored, lazily, as the ends of sentences."""
+    fields = {"id": document.id, "title": document.title, "text": document.text}
+    for name, value in fields.items():
+        if problem := _string_problem(value):
+            yield f"the {name} {problem}"
+    if not document.id:
+        yield "the id is empty; it must be a non-empty string"
+    if not isinstance(document.metadata, Mapping):
+        yield f"the metadata is {_kind(document.metadata)}; it must be an object"
+        return
+    for key, value in document.metadata.items():
+        if problem := _string_problem(key):
+            yield f"a key of the metadata {problem}"
+        if problem := _json_problem(value, depth=1):
+            yield f"the metadata under {_shown(key)} {problem}"
+
+
+def _string_problem(value: object) -> str:
+    """Say what is wrong with a value that must be a string of valid Unicode; "" if nothing is."""
+    if not isinstance(value, str):
+        return f"is {_kind(value)}; it must be a string"
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = ord(value[error.start])
+        return (
+            f"has the lone surrogate \\u{code:04x} at character {error.start + 1}; "
+            "it must be valid Unicode"
+        )
+    return ""
+
+
+def _json_problem(value: object, depth: int) -> str:
+    """Say what is wrong with a value that must be plain JSON; "" if nothing is."""
+    if isinstance(value, str):
+        return _string_problem(value)
+    if isinstance(value, list | dict):
+        return _nested_problem(value, depth)
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"has {value}; a number must be finite"
+    if isinstance(value, int):
+        fits = -(2**63) <= value < 2**63
+        return "" if fits else "has an integer that does not fit in 64 bits; write it as a string"
+    return "" if value is None else f"is or has a value {_kind(value)}; it must be plain JSON"
+
+
+def _nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
+    """Say what is wrong inside a list or an object; the limit also ends one that holds itself."""
+    if depth >= _DEEPEST:
+        return f"is nested more than {_DEEPEST} levels deep; it must be flatter"
+    if isinstance(value, dict):
+        for key in value:
+            if problem := _string_problem(key):
+                return f"has a key that {problem}"
+    items = value.values() if isinstance(value, dict) else value
+    return next(filter(None, (_json_problem(item, depth + 1) for item in items)), "")
+
+
+def _kind(value: object) -> str:
+    """Name the type of a value in the words of a JSON file where it has any."""
+    kinds = {
+        bool: "true or false",
+        dict: "an object",
+        float: "a number",
+        int: "a number",
+        list: "an array",
+        str: "a string",
+        type(None): "null",
+    }
+    return kinds.get(type(value), f"of type {type(value).__name__}")
+
+
+def _shown(value: object) -> str:
+    """Quote a value for a message, short and without characters that a terminal can't print."""
+    if not isinstance(value, str):
+        return _kind(value)
+    return repr(value) if len(value) <= 80 else f"{value[:77]!r}..."

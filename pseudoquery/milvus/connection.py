@@ -1,0 +1,83 @@
+"""Milvus, reached and understood. The only module that imports pymilvus."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pseudoquery.errors import IndexFolderError, ServiceError
+
+TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
+TIMEOUT = 60.0
+"""Seconds that Milvus may take for one request."""
+SILENT = {"grpc.keepalive_time_ms": 2**31 - 1, "grpc.keepalive_permit_without_calls": False}
+"""No pings, as every call has a timeout: of pymilvus' many, gRPC's usual server has enough."""
+NO_CONNECTION, NOT_LOADED = 2, 101
+"""Codes of pymilvus and of the server; gRPC has its own."""
+
+
+@contextmanager
+def plain_errors(address: str) -> Iterator[None]:
+    """Say in one sentence what Milvus could not do."""
+    milvus = _milvus()
+    import grpc
+
+    try:
+        yield
+    except (milvus.MilvusException, grpc.RpcError) as error:
+        code = error.code() if callable(error.code) else error.code
+        silent = (NO_CONNECTION, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        if code in silent:
+            raise ServiceError(
+                f"no Milvus answers at {address}; start it, or correct the address."
+            ) from error
+        if code == NOT_LOADED:
+            raise ServiceError(
+                f"Milvus does not hold {address} in memory, as after a restart; open it again."
+            ) from error
+        text = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
+        raise ServiceError(f"Milvus at {address} refuses: {text}.") from error
+
+
+def _milvus() -> Any:
+    try:
+        import pymilvus
+    except ImportError as error:
+        raise ServiceError(
+            "pymilvus is not installed; run: pip install 'pseudoquery[milvus]'"
+        ) from error
+    # It would print a traceback for each error that is raised anyway.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    return pymilvus
+
+
+def _connect(server: str, token: str) -> Any:
+    token = token or os.environ.get(TOKEN, "")
+    return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Part an address into the server's and the collection's name."""
+    server, _, name = address.rpartition("/")
+    scheme, _, host = server.partition("://")
+    if "@" in host:  # it would be shown wherever the address is
+        raise ServiceError(
+            "an address holds no user and no password; give them as a token, USER:PASSWORD, in the "
+            f"environment variable {TOKEN}."
+        )
+    if scheme not in ("http", "https") or not host or not name.isidentifier():
+        raise ServiceError(
+            f"{address!r} is not the address of a collection; write it as "
+            "http://HOST:PORT/NAME, with a name of letters, digits and underscores."
+        )
+    return server, name
+
+
+def _strange(address: str) -> IndexFolderError:
+    return IndexFolderError(
+        f"{address} is a collection that was not made by pseudoquery, or not to the end; "
+        "choose another name, or drop it in Milvus."
+    )

@@ -1,0 +1,64 @@
+"""Documents as rows of a collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.milvus.filters import one_of
+from pseudoquery.records import Document
+from pseudoquery.storage.snapshot import Stored
+
+PIECE = 8_000
+"""Characters of a document's content in one row: an answer of few rows is not too long to send."""
+_Item = TypeVar("_Item")
+SETTINGS_PLACE, NOTE_PLACE = -1, -2
+_FACTS = ["document", "version", "place", "rows", "is_vector", "content"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A document as the collection holds it, with its vectors (k, dim) if they were asked for."""
+
+    stored: Stored
+    vectors: NDArray[np.float32]
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Documents are in the order in which they were added."""
+        return self.stored.ordinal, self.stored.document.id
+
+
+def _pieces(document: Document) -> list[str]:
+    """Write a document as JSON, in pieces that fit into a row each."""
+    content = json.dumps(
+        [document.title, document.text, dict(document.metadata), document.place],
+        ensure_ascii=False,
+    )
+    return [content[start : start + PIECE] for start in range(0, len(content), PIECE)]
+
+
+def _of_documents(ids: Sequence[str]) -> str:
+    """Describe the rows of documents; the settings and notes have names of their own."""
+    return _both("place >= 0", one_of("document", ids))
+
+
+def _of_note(name: str) -> str:
+    return _both(f"place == {NOTE_PLACE}", one_of("document", [name]))
+
+
+def _both(first: str, second: str) -> str:
+    return f"{first} and ({second})" if second else first
+
+
+def groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
+    """Part items into groups of `count`."""
+    rest = iter(items)
+    while group := tuple(islice(rest, count)):
+        yield group

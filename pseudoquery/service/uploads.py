@@ -1,0 +1,76 @@
+"""Many documents in one request, read as they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
+
+from fastapi import Request
+
+from pseudoquery.corpus.formats import parse_document
+from pseudoquery.records import Added, Document
+from pseudoquery.service.errors import Refused
+from pseudoquery.service.settings import ServiceSettings
+from pseudoquery.storage.incoming import BATCH_CHARACTERS, BATCH_DOCUMENTS
+
+BOM = b"\xef\xbb\xbf"
+
+
+def _check_size(document: Document, settings: ServiceSettings) -> None:
+    size = len(document.title) + len(document.text)
+    if size > settings.document_characters:
+        place = f"{document.place}: " if document.place else ""
+        raise Refused(
+            413,
+            f"{place}the document {document.id!r} has {size:,} characters; "
+            f"at most {settings.document_characters:,} are allowed.",
+        )
+
+
+async def _lines(request: Request, longest: int, first: int) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the numbered lines of a body as it comes, holding no more than one and a chunk."""
+    number, rest = first - 1, b""
+    async for chunk in request.stream():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in (*whole, rest):
+            number += 1
+            if len(line) > longest:
+                raise Refused(413, f"line {number} is longer than {longest:,} bytes.")
+            if line is not rest:
+                yield number, line
+        number -= 1  # the rest is not a line yet
+    if rest:
+        yield number + 1, rest
+
+
+async def _documents(
+    request: Request, settings: ServiceSettings, first_line: int
+) -> AsyncIterator[tuple[int, Document]]:
+    async for number, line in _lines(request, settings.body_bytes, first_line):
+        content = line.removeprefix(BOM) if number == 1 else line
+        if not content.strip():
+            continue
+        document = parse_document(content, f"line {number}")
+        _check_size(document, settings)
+        # Which line it was on will mean nothing when the request is over.
+        yield number, replace(document, place="")
+
+
+async def _batches(
+    documents: AsyncIterator[tuple[int, Document]],
+) -> AsyncIterator[list[tuple[int, Document]]]:
+    """Group numbered documents as the index does."""
+    batch: list[tuple[int, Document]] = []
+    size = 0
+    async for number, document in documents:
+        batch.append((number, document))
+        size += len(document.text)
+        if len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _plus(total: dict[str, int], added: Added) -> dict[str, int]:
+    return {name: total[name] + value for name, value in asdict(added).items()}

@@ -1,0 +1,50 @@
+"""Documents on their way into an index: batched, and each id once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pseudoquery.errors import CorpusError, OnBad
+from pseudoquery.records import Document
+from pseudoquery.storage.writer import Writer
+
+BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
+"""Documents are encoded and committed in batches of at most this size."""
+
+
+def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Group documents so that a batch fits into memory, whatever their lengths."""
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += len(document.text) if isinstance(document.text, str) else 0
+        if len(batch) == BATCH_DOCUMENTS or size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
+    """Leave out documents whose id is another's; the same one from an earlier run is no other.
+
+    An earlier run may have named the file by another path: only its name and the line count.
+    """
+    places = {id_: place for id_, (_, place) in writer.known(one.id for one in batch).items()}
+    kept = []
+    for document in batch:
+        place = places.setdefault(document.id, document.place)
+        if document.place and Path(place).name == Path(document.place).name:
+            kept.append(document)
+        else:
+            on_duplicate(taken(document.id, document.place, place))
+    return kept
+
+
+def taken(id_: str, place: str, by: str) -> CorpusError:
+    """Say that a document at one place has the id of a document at another."""
+    return CorpusError(
+        f"{place}: the id {id_!r} was already used in {by}; every document needs an id of its own."
+    )

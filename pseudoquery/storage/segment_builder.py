@@ -1,0 +1,67 @@
+"""New segments: made of vectors, joined from others, or with documents left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.errors import IndexFolderError
+from pseudoquery.storage.int8_codes import quantise
+from pseudoquery.storage.segments import Segment
+
+
+def joined_vectors(
+    vectors: Sequence[NDArray[np.float32]], dimension: int, dtype: np.dtype[Any]
+) -> Segment:
+    """Make a segment of the vectors of documents, numbered from 0: an index has its own numbers."""
+    counts = np.array([len(own) for own in vectors], dtype=np.int64)
+    values = np.concatenate([own.reshape(-1, dimension) for own in vectors])
+    return make_segment(values, np.arange(len(vectors), dtype=np.int64), counts, dtype)
+
+
+def make_segment(
+    vectors: NDArray[np.float32],
+    ordinals: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    dtype: np.dtype[Any],
+) -> Segment:
+    """Put vectors into the type that an index keeps them in."""
+    values: NDArray[Any]
+    with np.errstate(over="ignore", invalid="ignore"):  # checked right below
+        if dtype == np.int8:
+            codes = quantise(vectors)
+            values, scales = codes.values, codes.scales
+        else:
+            values, scales = vectors.astype(dtype), None
+    if not np.isfinite(values if scales is None else scales).all():
+        raise IndexFolderError(
+            f"a vector does not fit into {dtype} (it is infinite or not a number); "
+            "create the index with vector_type='float32'."
+        )
+    return Segment(values, ordinals, counts, scales)
+
+
+def _joined(segments: Sequence[Segment]) -> Segment:
+    return Segment(
+        np.concatenate([segment.vectors for segment in segments]),
+        np.concatenate([segment.ordinals for segment in segments]),
+        np.concatenate([segment.counts for segment in segments]),
+        None
+        if segments[0].scales is None
+        else np.concatenate([segment.scales for segment in segments if segment.scales is not None]),
+    )
+
+
+def without(segment: Segment, dead: NDArray[np.int64]) -> Segment:
+    """Leave out the vectors of the documents with these numbers."""
+    alive = ~np.isin(segment.ordinals, dead)
+    rows = np.repeat(alive, segment.counts)
+    return Segment(
+        segment.vectors[rows],
+        segment.ordinals[alive],
+        segment.counts[alive],
+        None if segment.scales is None else segment.scales[rows],
+    )

@@ -1,0 +1,57 @@
+"""Hard negatives, mined by BM25 or by the model in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sentence_transformers import MultiVectorEncoder
+
+from pseudoquery.encoding.model import representation_of
+from pseudoquery.encoding.windowed_encoder import encode_windowed
+from pseudoquery.search.bm25 import rank_by_words
+from pseudoquery.search.brute_force import rank_all
+from pseudoquery.training.batches import Material
+from pseudoquery.training.examples import Lesson, query_key
+from pseudoquery.training.negatives import Negatives, hard_negatives
+
+MARGIN = 10
+"""Positives and documents with the answer fall out, so more are ranked than are kept."""
+
+
+def mine(model: MultiVectorEncoder, material: Material, depth: int) -> Negatives:
+    """Rank every lesson's documents by the model's own score; keep the best wrong ones."""
+    negatives: dict[str, list[str]] = {}
+    for own, documents, queries in zip(
+        material.lessons, material.documents, material.queries, strict=True
+    ):
+        places, _ = rank_all(
+            encode_windowed(model, queries, "query"),
+            encode_windowed(model, documents, "document"),
+            representation_of(model),
+            2 * depth + MARGIN,
+        )
+        negatives |= kept_negatives(own, places.tolist(), depth)
+    return negatives
+
+
+def kept_negatives(
+    own: Lesson, places: Iterable[Sequence[int]], depth: int
+) -> dict[str, list[str]]:
+    """Keep, of the documents ranked for each query by their places, the best wrong ones."""
+    return {
+        query_key(own, example): hard_negatives(
+            example, (own.ids[place] for place in best), own.texts, depth
+        )
+        for example, best in zip(own.examples, places, strict=True)
+    }
+
+
+def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
+    """Rank every lesson's documents by BM25, as the index does; keep the best wrong ones."""
+    negatives: dict[str, list[str]] = {}
+    for own in lessons:
+        queries = [example.query for example in own.examples]
+        rankings = rank_by_words(own.texts.values(), queries, 2 * depth + MARGIN)
+        places = ([place for place, _ in best] for best in rankings)
+        negatives |= kept_negatives(own, places, depth)
+    return negatives

@@ -1,0 +1,62 @@
+"""What a model learns from besides judgements: another model's scores, or a file's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import MultiVectorEncoder
+from torch import Tensor
+
+from pseudoquery.encoding.model import representation_of
+from pseudoquery.errors import CorpusError
+from pseudoquery.training.distributed import gather_padded
+from pseudoquery.training.examples import _lines
+from pseudoquery.training.score_pairs import TASKS, _embed, score_all
+
+Scores = Mapping[str, Mapping[str, float]]
+"""For each query's key, what a teacher gives some documents."""
+
+
+def read_scores(path: Path) -> Scores:
+    """Read a teacher's scores: {"query": id, "scores": {document id: score}} a line."""
+    scores = {}
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            row = json.loads(line)
+            scores[str(row["query"])] = {
+                str(document): float(score) for document, score in row["scores"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorpusError(
+                f'{path} line {number}: expected {{"query": id, "scores": {{id: number}}}}.'
+            ) from error
+    return scores
+
+
+class Teacher:
+    """A model that scores the documents of a batch, for another one to learn from."""
+
+    def __init__(self, model: MultiVectorEncoder, precision: torch.dtype = torch.float32) -> None:
+        self.model = model.eval().requires_grad_(requires_grad=False)
+        self.settings = representation_of(model)
+        self.precision = precision
+        """What its encoder computes in; the trainer sees to that only for the model in training."""
+
+    def scores(self, features: Sequence[Mapping[str, Any]], texts_at_once: int) -> Tensor:
+        """Score every pair, from the features of both: (queries, documents of all processes)."""
+        device = features[0]["input_ids"].device
+        self.model.to(device)
+        mixed = self.precision != torch.float32
+        with torch.inference_mode():
+            with torch.autocast(device.type, self.precision if mixed else None, enabled=mixed):
+                queries, documents = (
+                    _embed(self.model, own, task, texts_at_once)
+                    for own, task in zip(features, TASKS, strict=True)
+                )
+            documents = gather_padded(*documents)
+            found = score_all(queries, documents, self.settings)
+        return found.clone()  # can be differentiated past, unlike what inference mode made

@@ -1,0 +1,12 @@
+"""Structures built over a view, without a folder to keep them in."""
+
+from __future__ import annotations
+
+from pseudoquery.search.faiss_index import FirstStep, build_faiss
+from pseudoquery.search.int8_scan import Scan, make_scan
+from pseudoquery.storage.vector_view import View
+
+
+def build(kind: str, view: View) -> FirstStep | Scan:
+    """Build a structure over all vectors of a view."""
+    return make_scan(view) if kind == "flat8" else build_faiss(kind, view)
