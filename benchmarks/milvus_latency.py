@@ -36,9 +36,9 @@ from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.milvus.index import MilvusIndex
-from pseudoquery.milvus.search import Search
+from pseudoquery.milvus.search import MilvusSearch
 from pseudoquery.search.structures import Structures
-from pseudoquery.search.two_step import Depth, search
+from pseudoquery.search.two_step import RecallDepth, search
 from pseudoquery.storage.snapshot import Snapshot
 from pseudoquery.storage.store import Store
 from tests.cluster.milvus_server import MilvusLite, MilvusStandalone, why_not
@@ -122,7 +122,7 @@ def in_folder(store: Store, snapshot: Snapshot, structure: str, settings: Repres
     step = Structures(store.folder).get(structure, view)
 
     def ask(query: NDArray[np.float32]) -> Found:
-        (best,) = search(view, step, [query], settings, TOP, depth=Depth(RECALL))
+        (best,) = search(view, step, [query], settings, TOP, depth=RecallDepth(RECALL))
         return Found([ids[int(view.ordinals[one])] for one in best.documents], best.certified)
 
     return ask
@@ -133,7 +133,7 @@ def in_milvus(index: Index, url: str, settings: Representation) -> Ask:
     there = MilvusIndex(Collection.create(f"{url}/{name}", index.settings))
     there.import_from(index)
     MilvusClient(url).flush(name)
-    asking = Search(there.collection, settings, TOP, Depth(RECALL), None, exact=False)
+    asking = MilvusSearch(there.collection, settings, TOP, RecallDepth(RECALL), None, exact=False)
 
     def ask(query: NDArray[np.float32]) -> Found:
         (best,) = asking.best([query])

@@ -16,20 +16,20 @@ from pseudoquery.errors import (
 )
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file beside its target, sync it, and rename it."""
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_suffix(".tmp")
     try:
         with temporary.open("wb") as file:
             file.write(content)
-        move_durably(temporary, path)
+        move_atomically(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def move_durably(temporary: Path, path: Path) -> None:
+def move_atomically(temporary: Path, path: Path) -> None:
     """Sync a file that was written beside its target, and rename it."""
     with temporary.open("rb") as file:
         os.fsync(file.fileno())

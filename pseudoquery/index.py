@@ -22,10 +22,10 @@ from pseudoquery.corpus.validation import check_document
 from pseudoquery.errors import CorpusError, ModelError, OnBad, QueryError
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Added, Answer, Document, Explanation, Hit
-from pseudoquery.search.rank import Asked, Ranked, by_both, by_vectors, by_words
+from pseudoquery.search.rank import RankedOrdinals, RankRequest, rank_bm25, rank_dense, rank_hybrid
 from pseudoquery.search.settings import Mode, SearchSettings, check_query, check_search
 from pseudoquery.storage.filters import Where
-from pseudoquery.storage.incoming import batches, distinct
+from pseudoquery.storage.incoming import batch_documents, drop_duplicates
 from pseudoquery.storage.schema import Settings, document_checksum
 from pseudoquery.storage.segments import VECTOR_TYPES
 from pseudoquery.storage.snapshot import Snapshot
@@ -60,7 +60,7 @@ class Index:
         notes: Mapping[str, str] | None = None,
     ) -> Index:
         """Make a new, empty index; notes are for the store to remember."""
-        loaded, settings = made_with(model, representation, long, vector_type, precision)
+        loaded, settings = new_settings(model, representation, long, vector_type, precision)
         return cls(Store.create(Path(folder), settings, notes), loaded)
 
     @classmethod
@@ -125,9 +125,9 @@ class Index:
         gets an error, which it may raise; if it does not, the document is left out.
         """
         with self.store.writer() as writer:
-            for batch in batches(documents):
+            for batch in batch_documents(documents):
                 if on_duplicate is not None:
-                    batch = distinct(batch, writer, on_duplicate)
+                    batch = drop_duplicates(batch, writer, on_duplicate)
                 yield self._add_batch(writer, batch)
 
     def add_vectors(
@@ -327,7 +327,7 @@ class Index:
         exact: bool,
         mode: Mode,
         settings: SearchSettings | None,
-    ) -> Iterator[tuple[Asked, list[NDArray[np.float32]], list[Ranked]]]:
+    ) -> Iterator[tuple[RankRequest, list[NDArray[np.float32]], list[RankedOrdinals]]]:
         """Rank documents for queries; the snapshot stays open, to read the documents from."""
         if isinstance(queries, str):
             queries = [queries]
@@ -335,17 +335,17 @@ class Index:
         check_search(queries, top, mode, settings)
         vectors = self._encode_queries(queries) if queries and mode != "bm25" else []
         with self.store.snapshot() as snapshot:
-            asked = Asked(snapshot, queries, top, where, exact, settings)
+            asked = RankRequest(snapshot, queries, top, where, exact, settings)
             asked, ranked = self._rank(asked, vectors, mode)
             yield asked, vectors, ranked
 
     def _rank(
-        self, asked: Asked, vectors: Sequence[NDArray[np.float32]], mode: Mode
-    ) -> tuple[Asked, list[Ranked]]:
+        self, asked: RankRequest, vectors: Sequence[NDArray[np.float32]], mode: Mode
+    ) -> tuple[RankRequest, list[RankedOrdinals]]:
         """Rank documents; what was asked comes back with the snapshot to read them from."""
         if mode == "bm25" or not asked.queries:
-            return asked, by_words(asked)
-        rank = by_both if mode == "hybrid" else by_vectors
+            return asked, rank_bm25(asked)
+        rank = rank_hybrid if mode == "hybrid" else rank_dense
         return asked, rank(asked, vectors, self._structures, self.representation)
 
     def _ids_of(self, snapshot: Snapshot) -> Mapping[int, str]:
@@ -361,21 +361,21 @@ class Index:
         return encode_queries(self.model, queries)
 
     def _hits(
-        self, snapshot: Snapshot, ranked: Ranked, query: NDArray[np.float32] | None
+        self, snapshot: Snapshot, ranked: RankedOrdinals, query: NDArray[np.float32] | None
     ) -> Iterator[Hit]:
         """Read the documents; if there is a query vector, say what each of theirs weighs for it."""
         weights: list[list[float]] = [[]] * len(ranked.numbers)
         if query is not None:
-            from pseudoquery.search.exact_scores import weights_of
+            from pseudoquery.search.exact_scores import pseudo_query_weights
 
             places = np.searchsorted(snapshot.view.ordinals, np.array(ranked.numbers, np.int64))
-            weights = weights_of(snapshot.view, query, places, self.representation)
+            weights = pseudo_query_weights(snapshot.view, query, places, self.representation)
         for number, score, weight in zip(ranked.numbers, ranked.scores, weights, strict=True):
             found = snapshot.by_ordinal(number).document
             yield Hit(found.id, score, found.title, found.text, found.metadata, tuple(weight))
 
 
-def made_with(
+def new_settings(
     model: str | MultiVectorEncoder,
     representation: Representation | None,
     long: str,

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.peers.measure import Inputs, Vectors, Way, run, size_of
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.search.rank import Asked, by_both, by_vectors
+from pseudoquery.search.rank import RankRequest, rank_dense, rank_hybrid
 from pseudoquery.search.settings import SearchSettings
 from pseudoquery.search.structures import Structures
 from pseudoquery.storage.int8_codes import ENDING
@@ -60,7 +60,7 @@ def ways(inputs: Inputs, folder: Path) -> Iterator[Way]:
             if made.questions:
                 whole = size_of(made.store.folder)
                 settings = SearchSettings(structure="flat8")
-                yield way(made, "with BM25", name, settings, by_both, score="", bytes=whole)
+                yield way(made, "with BM25", name, settings, rank_hybrid, score="", bytes=whole)
 
 
 def make(inputs: Inputs, name: str, kind: str, folder: Path) -> Made:
@@ -86,7 +86,7 @@ def way(
     name: str,
     representation: str,
     settings: SearchSettings,
-    rank: Any = by_vectors,
+    rank: Any = rank_dense,
     **more: Any,
 ) -> Way:
     search = searching(made, settings, rank)
@@ -110,7 +110,7 @@ def searching(
     def search(query: int, top: int) -> Sequence[int]:
         text = made.questions[query] if made.questions else ""
         with made.store.snapshot() as snapshot:
-            asked = Asked(snapshot, [text], top, None, False, settings)
+            asked = RankRequest(snapshot, [text], top, None, False, settings)
             own = [made.vectors.query(query)]
             ranked = rank(asked, own, made.structures, made.representation)[0]
             found: list[int] = np.searchsorted(snapshot.view.ordinals, ranked.numbers).tolist()

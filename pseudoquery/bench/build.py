@@ -131,14 +131,14 @@ def _apart(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[
 
 def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[Step]:
     return [
-        watched(_build, folder, size, k, dimension, batch),
-        watched(_open, folder),
-        watched(_derive, folder),
-        watched(_search, folder, dimension),
+        run_watched(_build, folder, size, k, dimension, batch),
+        run_watched(_open, folder),
+        run_watched(_derive, folder),
+        run_watched(_search, folder, dimension),
     ]
 
 
-def watched(job: Callable[..., int], *arguments: Any) -> Step:
+def run_watched(job: Callable[..., int], *arguments: Any) -> Step:
     """Do a job, which returns a number of bytes, and see what it takes."""
     start = time.perf_counter()
     with _peaks() as peaks:

@@ -37,7 +37,7 @@ FORWARD, CLUSTERING = "encoder alone, float32", "K-means and vectors"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class EncodeInputs:
     """What is to be encoded, and by which encoder."""
 
     model: MultiVectorEncoder
@@ -85,20 +85,20 @@ def bench_encode(
     return Report("encode", data, _rows(given, read, taken), _checks(given, read, taken))
 
 
-def _synthetic(documents: int, words: int, k: int, model_name: str) -> Given:
+def _synthetic(documents: int, words: int, k: int, model_name: str) -> EncodeInputs:
     model = load_model(model_name, preset("recommended", k=k))
     data = {"model": model_name, "source": "synthetic"}
-    return Given(model, synthetic_texts(model, documents, words), data)
+    return EncodeInputs(model, synthetic_texts(model, documents, words), data)
 
 
-def _of_index(folder: Path, documents: int) -> Given:
+def _of_index(folder: Path, documents: int) -> EncodeInputs:
     index = Index.open(folder)
     texts = [document_text(one)[0] for one in islice(index.documents(), documents)]
     data = {"model": index.settings.model, "source": str(folder)}
-    return Given(in_precision(index.model, "float32"), texts, data)
+    return EncodeInputs(in_precision(index.model, "float32"), texts, data)
 
 
-def _take_turns(given: Given, repeats: int) -> dict[str, float]:
+def _take_turns(given: EncodeInputs, repeats: int) -> dict[str, float]:
     """Time all there is to compare, in seconds."""
     model, texts = given.model, given.texts
     plain = _one_vector(model)
@@ -109,7 +109,7 @@ def _take_turns(given: Given, repeats: int) -> dict[str, float]:
             jobs[f"{PLAIN}, {precision}"] = _plain(plain, texts, precision)
         for precision in available(model):
             jobs[f"{OURS}, {precision}"] = _indexing(model, texts, precision, Path(temporary))
-            jobs[f"{QUESTION}, {precision}"] = _asking(model, texts, precision)
+            jobs[f"{QUESTION}, {precision}"] = _question_job(model, texts, precision)
         jobs[FORWARD] = lambda: read_texts(model, texts, "document")
         jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
         taken = timed(jobs, repeats)
@@ -119,7 +119,7 @@ def _take_turns(given: Given, repeats: int) -> dict[str, float]:
 
 
 def _rows(
-    given: Given, read: Mapping[str, list[int]], taken: Mapping[str, float]
+    given: EncodeInputs, read: Mapping[str, list[int]], taken: Mapping[str, float]
 ) -> list[Measured]:
     """Set each time beside its floor."""
     model, rows = given.model, []
@@ -143,7 +143,9 @@ def _rows(
     ]
 
 
-def _checks(given: Given, read: Mapping[str, list[int]], taken: Mapping[str, float]) -> list[Check]:
+def _checks(
+    given: EncodeInputs, read: Mapping[str, list[int]], taken: Mapping[str, float]
+) -> list[Check]:
     """Compare tokens a second, as not all read the same texts whole."""
     speed = {
         (name, precision): sum(read[name]) / taken[f"{name}, {precision}"]
@@ -235,7 +237,9 @@ def _question(texts: Sequence[str]) -> str:
     return " ".join(texts[0].split()[:10])
 
 
-def _asking(model: MultiVectorEncoder, texts: Sequence[str], precision: str) -> Callable[[], Any]:
+def _question_job(
+    model: MultiVectorEncoder, texts: Sequence[str], precision: str
+) -> Callable[[], Any]:
     """Encode questions one by one, as a search does."""
     asked = in_precision(model, precision)
 

@@ -37,15 +37,15 @@ def bench_gpu_search(
     half = torch.bfloat16 if vector_type == "bfloat16" else torch.float16
     rounded = asked if vector_type == "float32" else asked.to(half)
     jobs = {
-        f"{many}, in single precision": asking(corpus, asked, top),
-        f"{many}, rounded": asking(corpus, rounded, top),
+        f"{many}, in single precision": search_job(corpus, asked, top),
+        f"{many}, rounded": search_job(corpus, rounded, top),
     }
     product = f"{many}, product alone"
     if vector_type != "int8":  # torch has no product of 8-bit vectors with others
         held = torch.empty(len(corpus.vectors), queries, dtype=half, device="cuda")
         jobs[product] = lambda: torch.mm(corpus.vectors, rounded.T, out=held)
     # By itself, as is the reading beside which it stands: after a product it takes a tenth longer.
-    taken = timed({one: asking(corpus, asked[:1], top)}, repeats, "cuda")
+    taken = timed({one: search_job(corpus, asked[:1], top)}, repeats, "cuda")
     taken |= timed(jobs, repeats, "cuda")
     numbers = corpus.vectors.numel()
     reading = numbers * corpus.vectors.element_size()
@@ -76,7 +76,7 @@ def bench_gpu_search(
     return Report("search", data, rows, checks)
 
 
-def asking(corpus: gpu_search.Documents, queries: Tensor, top: int) -> Callable[[], Any]:
+def search_job(corpus: gpu_search.Documents, queries: Tensor, top: int) -> Callable[[], Any]:
     """Prepare a search."""
     return lambda: gpu_search.search(corpus, queries, top, scale=SCALE)
 

@@ -16,14 +16,14 @@ from pseudoquery.bench.report import Check, Measured, Report
 from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.search.faiss_index import FirstStep, build_faiss, faiss_threads
-from pseudoquery.search.int8_scan import Scan
+from pseudoquery.search.faiss_index import FaissIndex, build_faiss, faiss_threads
+from pseudoquery.search.int8_scan import Int8Scan
 from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import Ranking, search
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import VECTOR_TYPES
 from pseudoquery.storage.store import Store
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
 ADDED_AT_ONCE = 4096
 FAISS = "Faiss flat (vectors only)"
@@ -89,7 +89,7 @@ def bench_search(
 
 
 def _jobs(
-    views: dict[str, View],
+    views: dict[str, VectorView],
     stores: dict[str, Store],
     asked: Queries,
     settings: Representation,
@@ -122,7 +122,7 @@ def _jobs(
     floors[f"{FAISS} ×{batch}"] = floor(4 * numbers, 2 * numbers * len(together))
     truth: list[Ranking] = []
 
-    def add(name: str, view: View, step: FirstStep | Scan) -> None:
+    def add(name: str, view: VectorView, step: FaissIndex | Int8Scan) -> None:
         def ask(queries: Queries) -> list[Ranking]:
             return search(view, step, queries, settings, top)
 
@@ -132,7 +132,7 @@ def _jobs(
         proven = sum(ranking.certified for ranking in rankings) / batch
         recall = _recall(rankings, truth)
         notes[name] = f"{scored:,.0f} scored, {proven:.0%} proven, recall {recall:.3f}"
-        if isinstance(step, Scan):  # a query is two vectors of 8 bits
+        if isinstance(step, Int8Scan):  # a query is two vectors of 8 bits
             compared, work, kind = numbers, 4 * numbers * len(together), "int8"
         elif step.exhaustive:
             compared, work, kind = 4 * numbers, 2 * numbers * len(together), "float32"
@@ -182,6 +182,6 @@ def fill(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> Store:
     return store
 
 
-def _view(store: Store) -> View:
+def _view(store: Store) -> VectorView:
     with store.snapshot() as snapshot:
         return snapshot.view

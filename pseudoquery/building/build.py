@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pseudoquery.building.folder_shards import FolderShards
-from pseudoquery.building.location import Place, create_index, is_address, is_there, open_index
+from pseudoquery.building.location import (
+    Location,
+    create_index,
+    index_exists,
+    is_address,
+    open_index,
+)
 from pseudoquery.corpus.documents import read_documents
 from pseudoquery.corpus.huggingface import PREFIX
 from pseudoquery.corpus.remote import is_remote
@@ -24,7 +30,7 @@ SETTINGS = "unfinished_build_with"
 
 def build(
     source: str,
-    place: Place,
+    place: Location,
     *,
     on_bad: OnBad | None = None,
     columns: Mapping[str, str] | None = None,
@@ -35,8 +41,8 @@ def build(
     Documents that an interrupted build already holds are recognised by their content, and are
     not encoded again.
     """
-    asked = asked_for(source, columns, settings)
-    index = unfinished(source, place, asked, settings)
+    asked = build_notes(source, columns, settings)
+    index = unfinished_documents(source, place, asked, settings)
     documents = read_documents(source, on_bad=on_bad, columns=columns)
     # A source that can't be read should leave nothing behind, so its first document comes first.
     beginning = list(islice(documents, 1))
@@ -60,12 +66,12 @@ def refuse(error: CorpusError) -> None:
     raise error
 
 
-def asked_for(
+def build_notes(
     source: str, columns: Mapping[str, str] | None, settings: Mapping[str, Any]
 ) -> dict[str, str]:
     """Say which build this is, for the index to remember until it is finished."""
     noted = {**settings, "columns": dict(columns)} if columns else settings
-    return {UNFINISHED: absolute(source), SETTINGS: _described(noted)}
+    return {UNFINISHED: absolute(source), SETTINGS: settings_note(noted)}
 
 
 def absolute(source: str) -> str:
@@ -74,7 +80,7 @@ def absolute(source: str) -> str:
     return source if named else str(Path(source).resolve())
 
 
-def _described(settings: Mapping[str, Any]) -> str:
+def settings_note(settings: Mapping[str, Any]) -> str:
     """Write settings down, to know them again when an interrupted build goes on."""
     plain = dict(settings)
     model, representation = plain.get("model"), plain.get("representation")
@@ -87,11 +93,11 @@ def _described(settings: Mapping[str, Any]) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def unfinished(
-    source: str, place: Place, asked: Mapping[str, str], settings: Mapping[str, Any]
+def unfinished_documents(
+    source: str, place: Location, asked: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Index | None:
     """Open an index whose build was interrupted, if this is the build that it needs."""
-    if not is_there(place):
+    if not index_exists(place):
         return None
     model = settings.get("model")
     index = open_index(place, model=None if isinstance(model, str) else model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pseudoquery.building.location import Place, is_address, is_there
+from pseudoquery.building.location import Location, index_exists, is_address
 from pseudoquery.errors import QueryError
 from pseudoquery.index import Index
 from pseudoquery.milvus.index import MilvusIndex
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     pass
 
 
-def copy_index(source: Place, target: Place, **how: Any) -> int:
+def copy_index(source: Location, target: Location, **how: Any) -> int:
     """Copy an index from a folder to Milvus, or back; returns how many documents were copied.
 
     `how` is for a collection that is made: its `first_step`.
@@ -24,7 +24,7 @@ def copy_index(source: Place, target: Place, **how: Any) -> int:
         )
     if is_address(source):
         return len(MilvusIndex.open(source).to_folder(target))
-    if not is_there(target):
+    if not index_exists(target):
         return len(MilvusIndex.from_folder(str(target), source, **how))
     if how:
         raise QueryError(f"{target} is there already, and has a first step; leave yours out.")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pseudoquery.building.shard import documents_in, is_sound, read
+from pseudoquery.building.shard import decode_shard, documents_in, is_whole_shard
 from pseudoquery.errors import IndexFolderError, OnBad
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 from pseudoquery.records import Added, Document
-from pseudoquery.storage.incoming import distinct
+from pseudoquery.storage.incoming import drop_duplicates
 from pseudoquery.storage.schema import document_checksum
-from pseudoquery.storage.segment_builder import without
+from pseudoquery.storage.segment_builder import drop_documents
 from pseudoquery.storage.store import Store
 from pseudoquery.storage.writer import Writer
 
@@ -33,7 +33,7 @@ class FolderShards:
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep a shard; when this has returned, it is on disk."""
-        write_durably(self.path(name), content)
+        write_atomically(self.path(name), content)
 
     def adopt(self, names: Sequence[str], on_bad: OnBad) -> Iterator[Added]:
         """Take shards into the index, yielding after each one."""
@@ -55,13 +55,13 @@ class FolderShards:
         content = path.read_bytes()
         if not content:  # it was adopted before
             return Added(unchanged=documents_in(name))
-        if not is_sound(content):
+        if not is_whole_shard(content):
             raise IndexFolderError(
                 f"{path} is damaged; remove it and run this again, which encodes its documents "
                 "anew."
             )
-        shard = read(content)
-        first = distinct(list(shard.documents), writer, on_bad)
+        shard = decode_shard(content)
+        first = drop_duplicates(list(shard.documents), writer, on_bad)
         kept = {document.id: document for document in first}
         known = writer.known(kept)
         updated = unchanged = 0
@@ -78,6 +78,6 @@ class FolderShards:
                 updated += checksum is not None
                 new.append(document)
         if new:
-            writer.adopt(new, without(shard.segment, np.array(dropped, dtype=np.int64)))
+            writer.adopt(new, drop_documents(shard.segment, np.array(dropped, dtype=np.int64)))
         os.truncate(path, 0)
         return Added(len(new) - updated, updated, unchanged, shard.cut)

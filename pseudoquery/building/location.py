@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from pseudoquery.index import Index
 
-Place: TypeAlias = Path | str
+Location: TypeAlias = Path | str
 """A folder, or an address such as http://localhost:19530/papers."""
 
 
-def is_address(place: Place) -> bool:
+def is_address(place: Location) -> bool:
     """Say whether this is an address, and not a folder."""
     return isinstance(place, str) and "://" in place
 
 
-def open_index(place: Place, **how: Any) -> Index:
+def open_index(place: Location, **how: Any) -> Index:
     """Open an index; `how` as for `Index.open`."""
     if is_address(place):
         from pseudoquery.milvus.index import MilvusIndex
@@ -28,7 +28,7 @@ def open_index(place: Place, **how: Any) -> Index:
     return Index.open(place, **how)
 
 
-def create_index(place: Place, **how: Any) -> Index:
+def create_index(place: Location, **how: Any) -> Index:
     """Make a new, empty index; `how` as for `Index.create`, or `MilvusIndex.create`."""
     if is_address(place):
         from pseudoquery.milvus.index import MilvusIndex
@@ -39,7 +39,7 @@ def create_index(place: Place, **how: Any) -> Index:
     return Index.create(place, **how)
 
 
-def is_there(place: Place) -> bool:
+def index_exists(place: Location) -> bool:
     """Say whether there is an index, be it finished or not."""
     if is_address(place):
         from pseudoquery.milvus.collection import Collection

@@ -16,14 +16,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pseudoquery.building.shard import PLACES, SHARD_DOCUMENTS, documents_in, first_place, read
+from pseudoquery.building.shard import (
+    POSITIONS,
+    SHARD_DOCUMENTS,
+    decode_shard,
+    documents_in,
+    first_position,
+)
 from pseudoquery.errors import OnBad
 from pseudoquery.milvus.collection import Collection
-from pseudoquery.milvus.rows import NOTE_PLACE, groups
+from pseudoquery.milvus.rows import NOTE_ROW, in_groups
 from pseudoquery.records import Added
-from pseudoquery.storage.incoming import taken
+from pseudoquery.storage.incoming import duplicate_id_error
 
-BEGUN, WHOLE, DOUBLED = (NOTE_PLACE - number for number in (1, 2, 3))
+BEGUN, WHOLE, DOUBLED = (NOTE_ROW - number for number in (1, 2, 3))
 """Places of the rows that note something of shards."""
 VERSIONS_AT_ONCE = 1000
 
@@ -45,7 +51,7 @@ class MilvusShards:
 
     def keep(self, name: str, content: bytes) -> None:
         """Write the documents of a shard; when this has returned, Milvus has them."""
-        there, shard, first = self._collection, read(content), first_place(name)
+        there, shard, first = self._collection, decode_shard(content), first_position(name)
         vectors = np.split(shard.segment.decoded(), np.cumsum(shard.segment.counts)[:-1])
         rows = []
         for version, (document, own) in enumerate(
@@ -63,11 +69,11 @@ class MilvusShards:
     def adopt(self, names: Sequence[str], on_bad: OnBad) -> Iterator[Added]:
         """Take away what is not in these shards, and of an id all documents but the first."""
         with self._collection.writer():
-            for first in self._begun - set(map(first_place, names)):
+            for first in self._begun - set(map(first_position, names)):
                 self._remove(first)
             lost = self._settle(on_bad)
         for name in names:
-            documents = documents_in(name) - lost[first_place(name)]
+            documents = documents_in(name) - lost[first_position(name)]
             if name in self._cut:
                 yield Added(documents, cut=self._cut[name])
             else:
@@ -107,11 +113,11 @@ class MilvusShards:
             for one in there.versions(sorted(doubled))
         )
         # What others have added meanwhile has a version beyond all places, and was acknowledged.
-        places = {id_: place for version, id_, place in found if version >= PLACES}
+        places = {id_: place for version, id_, place in found if version >= POSITIONS}
         lost = []
         for version, id_, place in found:
-            if version < PLACES and id_ in places:
-                on_bad(taken(id_, place, places[id_]))
+            if version < POSITIONS and id_ in places:
+                on_bad(duplicate_id_error(id_, place, places[id_]))
                 lost.append(version)
             places.setdefault(id_, place)
         shards = Counter(version - version % SHARD_DOCUMENTS for version in lost)
@@ -122,7 +128,7 @@ class MilvusShards:
         return shards
 
     def _delete_versions(self, which: str, versions: Iterable[int]) -> None:
-        for some in groups(versions, VERSIONS_AT_ONCE):
+        for some in in_groups(versions, VERSIONS_AT_ONCE):
             self._collection.delete_rows(f"{which} and version in {list(some)}")
 
 

@@ -27,7 +27,7 @@ SHARD_BATCHES = 4
 SHARD_DOCUMENTS = SHARD_BATCHES * BATCH_DOCUMENTS
 FILES, SHARDS_OF_A_FILE = 10**6, 10**8
 """More than these the names don't count."""
-PLACES = FILES * SHARDS_OF_A_FILE * SHARD_DOCUMENTS
+POSITIONS = FILES * SHARDS_OF_A_FILE * SHARD_DOCUMENTS
 DIGEST = 32
 
 
@@ -56,7 +56,7 @@ class Shards(Protocol):
         """Forget the shards of an index that is finished."""
 
 
-def grouped(batched: Iterable[list[Document]]) -> Iterator[list[list[Document]]]:
+def group_into_shards(batched: Iterable[list[Document]]) -> Iterator[list[list[Document]]]:
     """Group batches to shards."""
     batched = iter(batched)
     while shard := list(islice(batched, SHARD_BATCHES)):
@@ -78,25 +78,25 @@ def documents_in(name: str) -> int:
     return int(name.split("-")[2])
 
 
-def first_place(name: str) -> int:
+def first_position(name: str) -> int:
     """Give the first document of a shard a number; they grow along the corpus, with gaps."""
     file, number = map(int, name.split("-")[:2])
     return (file * SHARDS_OF_A_FILE + number) * SHARD_DOCUMENTS
 
 
-def packed(shard: Sequence[Sequence[Document]]) -> bytes:
+def encode_documents(shard: Sequence[Sequence[Document]]) -> bytes:
     """Write batches of documents down."""
     return json.dumps([[astuple(document) for document in batch] for batch in shard]).encode()
 
 
-def unpacked(content: bytes) -> list[list[Document]]:
+def decode_documents(content: bytes) -> list[list[Document]]:
     """Undo `packed`."""
     return [[Document(*fields) for fields in batch] for batch in json.loads(content)]
 
 
-def written(shard: Shard) -> bytes:
+def encode_shard(shard: Shard) -> bytes:
     """Write a shard as a safetensors file, with its checksum before it."""
-    text = packed([shard.documents])
+    text = encode_documents([shard.documents])
     arrays = {
         "vectors": shard.segment.vectors,
         "counts": shard.segment.counts,
@@ -109,15 +109,15 @@ def written(shard: Shard) -> bytes:
     return hashlib.sha256(content).digest() + content
 
 
-def is_sound(content: bytes) -> bool:
+def is_whole_shard(content: bytes) -> bool:
     """Say whether this is what `written` has made."""
     return hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]
 
 
-def read(content: bytes) -> Shard:
+def decode_shard(content: bytes) -> Shard:
     """Undo `written`."""
     arrays = load(content[DIGEST:])
-    (documents,) = unpacked(arrays["documents"].tobytes())
+    (documents,) = decode_documents(arrays["documents"].tobytes())
     ordinals = np.arange(len(documents), dtype=np.int64)
     segment = Segment(arrays["vectors"], ordinals, arrays["counts"], arrays.get("scales"))
     return Shard(documents, segment, int(arrays["cut"][0]))

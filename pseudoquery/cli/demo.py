@@ -16,12 +16,12 @@ from pseudoquery.corpus.documents import read_documents
 from pseudoquery.encoding.encode import document_text, pool_texts, read_texts
 from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.errors import IndexFolderError
-from pseudoquery.evaluation.evaluate import Ask, ask_all
+from pseudoquery.evaluation.evaluate import SearchPlan, search_all
 from pseudoquery.evaluation.measures import evaluate
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.method.representation import Representation
-from pseudoquery.storage.incoming import batches
+from pseudoquery.storage.incoming import batch_documents
 
 QUESTIONS = (
     "What do white blood cells do against bacteria?",
@@ -61,7 +61,7 @@ def _fill(data: Path, index: Index, single: Index) -> None:
     )
     start = time.perf_counter()
     with bar(total=count) as advance:
-        for batch in batches(read_documents(data)):
+        for batch in batch_documents(read_documents(data)):
             texts = [document_text(document)[0] for document in batch]
             reading = read_texts(index.model, texts, "document")
             for one in (index, single):
@@ -86,10 +86,10 @@ def _show_questions(index: Index) -> None:
 def _show_table(data: Path, index: Index, single: Index) -> None:
     dataset = load_dataset(str(data), "dev")
     ways = {
-        "BM25 (words)": (index, Ask(20, "bm25")),
-        "one vector per document": (single, Ask(20, exact=True)),
-        "pseudo queries": (index, Ask(20, exact=True)),
-        "pseudo queries + BM25": (index, Ask(20, "hybrid", exact=True)),
+        "BM25 (words)": (index, SearchPlan(20, "bm25")),
+        "one vector per document": (single, SearchPlan(20, exact=True)),
+        "pseudo queries": (index, SearchPlan(20, exact=True)),
+        "pseudo queries + BM25": (index, SearchPlan(20, "hybrid", exact=True)),
     }
     count = len(dataset.queries)
     table = Table(title=f"\n{count:,} questions over the same documents", title_style="bold")
@@ -98,7 +98,7 @@ def _show_table(data: Path, index: Index, single: Index) -> None:
         table.add_column(heading, justify="right")
     with bar(len(ways) * count, "Asking all questions") as advance:
         for name, (asked, ask) in ways.items():
-            run = ask_all(asked, dataset, ask, advance)
+            run = search_all(asked, dataset, ask, advance)
             figures = evaluate(run, dataset.qrels, ("RR@10", "Success@20"))
             table.add_row(name, *(f"{100 * value:.1f}" for value in figures.values()))
     console.print(table)

@@ -7,23 +7,23 @@ from typing import Any
 
 import click
 
-from pseudoquery.building.location import Place, is_address, open_index
+from pseudoquery.building.location import Location, is_address, open_index
 from pseudoquery.cli.options import (
     as_json,
     cluster_option,
     columns_option,
+    explicit_options,
     first_step_option,
     folder_argument,
-    given,
     k_option,
+    location_type,
     long_option,
     model_option,
     path_type,
-    place_type,
     preset_option,
     where_option,
 )
-from pseudoquery.cli.output import Skipped, _count, _print_json, _report_added, _with_progress
+from pseudoquery.cli.output import Skipped, count_of, print_json, report_added, with_progress
 from pseudoquery.encoding.precision import PRECISIONS
 from pseudoquery.errors import PseudoqueryError, QueryError
 
@@ -41,7 +41,7 @@ on_error_option = click.option(
 @click.option(
     "--out",
     "folder",
-    type=place_type,
+    type=location_type,
     required=True,
     help="The folder to make the index in, or the address of a new collection in Milvus.",
 )
@@ -71,7 +71,7 @@ on_error_option = click.option(
 @as_json
 def index(
     source: str,
-    folder: Place,
+    folder: Location,
     preset_name: str | None,
     k: int | None,
     first_step: str | None,
@@ -95,11 +95,13 @@ def index(
         from pseudoquery.encoding.model import chosen_representation
 
         settings["representation"] = chosen_representation(settings["model"], preset_name, k)
-    settings |= index_settings(preset_name) | given(["long"]) | _in_milvus(folder, first_step)
+    settings |= (
+        index_settings(preset_name) | explicit_options(["long"]) | _in_milvus(folder, first_step)
+    )
     skipped = Skipped(on_error)
     if cluster is None:
         batches = build(source, folder, on_bad=skipped.on_bad, columns=columns, **settings)
-        _report_added(_with_progress(batches, source), skipped, as_json)
+        report_added(with_progress(batches, source), skipped, as_json)
     else:
         _index_on(cluster, source, folder, skipped, as_json, columns=columns, **settings)
 
@@ -110,28 +112,30 @@ def index(
 @columns_option
 @on_error_option
 @as_json
-def add(folder: Place, source: str, columns: dict[str, str], on_error: str, as_json: bool) -> None:
+def add(
+    folder: Location, source: str, columns: dict[str, str], on_error: str, as_json: bool
+) -> None:
     """Add the documents of SOURCE to the index in FOLDER; ones with a known id are replaced."""
     from pseudoquery.corpus.documents import read_documents
 
     skipped = Skipped(on_error)
     documents = read_documents(source, on_bad=skipped.on_bad, columns=columns)
     batches = open_index(folder).add_in_batches(documents)
-    _report_added(_with_progress(batches, source), skipped, as_json)
+    report_added(with_progress(batches, source), skipped, as_json)
 
 
 @click.command()
 @folder_argument
 @click.argument("ids", nargs=-1, required=True)
 @as_json
-def delete(folder: Place, ids: tuple[str, ...], as_json: bool) -> None:
+def delete(folder: Location, ids: tuple[str, ...], as_json: bool) -> None:
     """Delete the documents with these IDS."""
     deleted = open_index(folder).delete(ids)
     missing = [id_ for id_ in ids if id_ not in deleted]
     if as_json:
-        _print_json({"deleted": deleted, "missing": missing})
+        print_json({"deleted": deleted, "missing": missing})
     else:
-        click.echo(f"Deleted {_count(len(deleted), 'document')}.")
+        click.echo(f"Deleted {count_of(len(deleted), 'document')}.")
     if missing:
         raise PseudoqueryError(
             f"{folder} has no document with the id {missing[0]!r}"
@@ -156,7 +160,7 @@ def delete(folder: Place, ids: tuple[str, ...], as_json: bool) -> None:
 @click.option("--split", help="The collection's split, such as test.")
 @as_json
 def export(
-    folder: Place,
+    folder: Location,
     out: Path,
     form: Any,
     conditions: tuple[str, ...],
@@ -182,18 +186,18 @@ def export(
     with working("Exporting"):
         done = export(documents, out, form, judged=judged)
     if as_json:
-        _print_json(done)
+        print_json(done)
         return
-    also = f", {done.queries:,} queries and {_count(done.judgements, 'judgement')}"
-    click.echo(f"Wrote {_count(done.documents, 'document')}{also if judged else ''} to {out}.")
+    also = f", {done.queries:,} queries and {count_of(done.judgements, 'judgement')}"
+    click.echo(f"Wrote {count_of(done.documents, 'document')}{also if judged else ''} to {out}.")
 
 
 @click.command()
-@click.argument("source", type=place_type)
-@click.argument("target", type=place_type)
+@click.argument("source", type=location_type)
+@click.argument("target", type=location_type)
 @first_step_option
 @as_json
-def copy(source: Place, target: Place, first_step: str | None, as_json: bool) -> None:
+def copy(source: Location, target: Location, first_step: str | None, as_json: bool) -> None:
     """Copy an index with its vectors as they are: from the folder SOURCE into the collection TARGET
     of Milvus, or from a collection into a new folder.
 
@@ -206,16 +210,16 @@ def copy(source: Place, target: Place, first_step: str | None, as_json: bool) ->
     with working("Copying"):
         copied = copy_index(source, target, **how)
     if as_json:
-        _print_json({"copied": copied})
+        print_json({"copied": copied})
     else:
-        click.echo(f"Copied {_count(copied, 'document')} to {target}.")
+        click.echo(f"Copied {count_of(copied, 'document')} to {target}.")
 
 
 @click.command()
 @folder_argument
 @click.option("--repair", is_flag=True, help="Make damaged vectors anew from the documents.")
 @as_json
-def verify(folder: Place, repair: bool, as_json: bool) -> None:
+def verify(folder: Location, repair: bool, as_json: bool) -> None:
     """Check every file, document and vector in FOLDER against its checksum."""
     from pseudoquery.cli.terminal import working
 
@@ -227,9 +231,9 @@ def verify(folder: Place, repair: bool, as_json: bool) -> None:
             repaired = opened.repair()
             problems = opened.verify()
     if as_json:
-        _print_json({"ok": not problems, "problems": problems, "repaired": repaired})
+        print_json({"ok": not problems, "problems": problems, "repaired": repaired})
     elif not problems:
-        done = f" ({_count(repaired, 'document')} encoded again)" if repaired else ""
+        done = f" ({count_of(repaired, 'document')} encoded again)" if repaired else ""
         click.echo(f"{folder} is sound{done}.")
     if problems:
         shown = "; ".join(problems[:5])
@@ -245,21 +249,21 @@ def verify(folder: Place, repair: bool, as_json: bool) -> None:
 @click.command()
 @folder_argument
 @as_json
-def compact(folder: Place, as_json: bool) -> None:
+def compact(folder: Location, as_json: bool) -> None:
     """Give the disk space of deleted documents in FOLDER back."""
     opened = open_index(folder)
     before = opened.info().get("bytes")  # Milvus does not say
     opened.compact()
     after = opened.info().get("bytes")
     if as_json:
-        _print_json({"bytes_before": before, "bytes_after": after})
+        print_json({"bytes_before": before, "bytes_after": after})
     elif before is None:
         click.echo(f"Milvus has begun to compact {folder}.")
     else:
         click.echo(f"{before:,} bytes before, {after:,} after.")
 
 
-def _in_milvus(target: Place, first_step: str | None) -> dict[str, str]:
+def _in_milvus(target: Location, first_step: str | None) -> dict[str, str]:
     """Return the settings that only a collection in Milvus has, as far as they were given."""
     if first_step and not is_address(target):
         raise QueryError("--first-step is for an index in Milvus; for a folder, leave it out.")
@@ -267,7 +271,7 @@ def _in_milvus(target: Place, first_step: str | None) -> dict[str, str]:
 
 
 def _index_on(
-    cluster: str, source: str, folder: Place, skipped: Skipped, as_json: bool, **settings: Any
+    cluster: str, source: str, folder: Location, skipped: Skipped, as_json: bool, **settings: Any
 ) -> None:
     from pseudoquery.cli.terminal import bar, line_count
     from pseudoquery.cluster.build import build_on
@@ -281,4 +285,4 @@ def _index_on(
             on_encoded=advance,
             **settings,
         )
-        _report_added(batches, skipped, as_json)
+        report_added(batches, skipped, as_json)

@@ -31,9 +31,9 @@ class _PathType(click.Path):
 
 
 path_type = _PathType(addresses=False)
-place_type = _PathType(addresses=True)
+location_type = _PathType(addresses=True)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-folder_argument = click.argument("folder", type=place_type)
+folder_argument = click.argument("folder", type=location_type)
 first_step_option = click.option(
     "--first-step",
     type=click.Choice(["FLAT", "HNSW", "IVF_FLAT"]),
@@ -145,7 +145,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda made, option: option(made), reversed(_SEARCH_OPTIONS), command)
 
 
-def given(names: Iterable[str]) -> dict[str, Any]:
+def explicit_options(names: Iterable[str]) -> dict[str, Any]:
     """Return those of the running command's options that were given, and not left to default."""
     context = click.get_current_context()
     return {
@@ -157,7 +157,7 @@ def given(names: Iterable[str]) -> dict[str, Any]:
 
 def refuse_without_effect(names: Iterable[str], beside: str) -> None:
     """Refuse options that were given and would change nothing beside another one."""
-    useless = given(names)
+    useless = explicit_options(names)
     for option in click.get_current_context().command.params:
         if option.name in useless:
             raise QueryError(f"{option.opts[0]} has no effect {beside}; leave it out.")

@@ -35,13 +35,13 @@ class Skipped:
             click.echo("Skipped: more, which are only counted.", err=True)
 
 
-def _with_progress(batches: Iterable[Added], source: str) -> Iterable[Added]:
+def with_progress(batches: Iterable[Added], source: str) -> Iterable[Added]:
     from pseudoquery.cli.terminal import progress
 
     return progress(batches, source)
 
 
-def _report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> None:
+def report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> None:
     from pseudoquery.records import Added
 
     totals = dict.fromkeys(("added", "updated", "unchanged", "cut"), 0)
@@ -49,30 +49,30 @@ def _report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> 
         for name in totals:
             totals[name] += getattr(batch, name)
     if as_json:
-        _print_json({**totals, "skipped": skipped.count})
+        print_json({**totals, "skipped": skipped.count})
         return
     done = Added(**totals)
-    parts = [f"Indexed {_count(done.added, 'document')}"]
+    parts = [f"Indexed {count_of(done.added, 'document')}"]
     parts += [f"updated {done.updated:,}"] if done.updated else []
     parts += [f"{done.unchanged:,} were already there"] if done.unchanged else []
     parts += [f"skipped {skipped.count:,}"] if skipped.count else []
     click.echo(", ".join(parts) + ".")
     if done.cut:
         click.echo(
-            f"Only the beginning of {_count(done.cut, 'long document')} was read; "
+            f"Only the beginning of {count_of(done.cut, 'long document')} was read; "
             "--long windows reads all."
         )
 
 
-def _count(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=plain, ensure_ascii=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Turn a record into a dictionary."""
     from dataclasses import asdict, is_dataclass
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pseudoquery.building.location import Place, open_index
+from pseudoquery.building.location import Location, open_index
 from pseudoquery.cli.options import (
     SEARCH_SETTINGS,
     as_json,
     cluster_option,
     exact_option,
-    given,
+    explicit_options,
     k_option,
+    location_type,
     long_option,
     mode_option,
     model_option,
     path_type,
-    place_type,
     preset_option,
     refuse_without_effect,
     search_options,
@@ -34,7 +34,7 @@ from pseudoquery.research.tables import EXPERIMENTS
 
 if TYPE_CHECKING:
     from pseudoquery.corpus.datasets import Dataset
-    from pseudoquery.evaluation.evaluate import Ask
+    from pseudoquery.evaluation.evaluate import SearchPlan
     from pseudoquery.evaluation.measures import Comparison
     from pseudoquery.evaluation.trec_runs import Run
     from pseudoquery.search.settings import SearchSettings
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("dataset")
 @split_option
-@click.option("--index", "folder", type=place_type, help="An index of the collection's documents.")
+@click.option(
+    "--index", "folder", type=location_type, help="An index of the collection's documents."
+)
 @click.option(
     "--run", "run_file", type=path_type, help="Judge this TREC run file; nothing is searched."
 )
@@ -79,8 +81,8 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     BEIR's, MS MARCO's or DPR's format, or irds: and an ir_datasets id.
     """
     from pseudoquery.corpus.datasets import load_dataset
-    from pseudoquery.evaluation.evaluate import judge
-    from pseudoquery.evaluation.measures import MEASURES, means, per_query, within
+    from pseudoquery.evaluation.evaluate import figures_of
+    from pseudoquery.evaluation.measures import MEASURES, means, measures_within, per_query
     from pseudoquery.evaluation.measures import compare as compare_runs
     from pseudoquery.evaluation.trec_runs import read_run, write_run
     from pseudoquery.search.settings import check_search
@@ -93,7 +95,7 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     per_query({}, (), measures)
     searched = options["run_file"] is None
     depth = options["top"] if searched else inf
-    if deeper := set(options["measures"]) - set(within(options["measures"], depth)):
+    if deeper := set(options["measures"]) - set(measures_within(options["measures"], depth)):
         raise QueryError(f"{min(deeper)} looks deeper than --top {depth} documents; raise --top.")
     for target in filter(None, (options["save_run"], options["per_query"])):
         if not target.parent.is_dir():
@@ -101,11 +103,11 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     loaded = load_dataset(dataset, split)
     if not loaded.qrels:
         refuse_without_effect(["measures"], "on a collection without judgements")
-    other = judge(read_run(compare), loaded, measures, depth) if compare else {}
+    other = figures_of(read_run(compare), loaded, measures, depth) if compare else {}
     run = _searched(loaded, options, settings) if searched else read_run(options["run_file"])
     if options["save_run"]:
         write_run(run, options["save_run"])
-    figures = judge(run, loaded, measures, depth)
+    figures = figures_of(run, loaded, measures, depth)
     if options["per_query"]:
         _write_per_query(figures, options["per_query"])
     _show(loaded, means(figures), compare_runs(figures, other), as_json)
@@ -168,7 +170,7 @@ def mine(
     """
     from pseudoquery.cli.terminal import working
     from pseudoquery.corpus.datasets import load_dataset
-    from pseudoquery.training.examples import lesson
+    from pseudoquery.training.examples import training_set
     from pseudoquery.training.mine import mine as mine_with
     from pseudoquery.training.mine import mine_by_words
     from pseudoquery.training.negatives import write_negatives
@@ -176,15 +178,15 @@ def mine(
     if model == "bm25":
         refuse_without_effect(["cluster"], "with --model bm25")
     with working("Mining"):
-        lessons = [lesson(load_dataset(dataset, split))]
+        lessons = [training_set(load_dataset(dataset, split))]
         if model == "bm25":
             negatives = mine_by_words(lessons, depth)
         else:
             from pseudoquery.encoding.model import load_model
-            from pseudoquery.training.batches import prepare
+            from pseudoquery.training.batches import tokenise_sets
 
             loaded = load_model(model)
-            material = prepare(loaded, lessons)
+            material = tokenise_sets(loaded, lessons)
             if cluster:
                 from pseudoquery.cluster.search import mine_on
 
@@ -232,7 +234,7 @@ def _search_settings(options: dict[str, Any]) -> SearchSettings:
     from pseudoquery.method.presets import search_settings
     from pseudoquery.search.settings import SearchSettings
 
-    asked = given(SEARCH_SETTINGS)
+    asked = explicit_options(SEARCH_SETTINGS)
     papers = search_settings(options["preset_name"], options["k"])
     if "recall" in asked:
         papers.pop("recall_vectors", None)
@@ -270,9 +272,9 @@ def experiment(name: str, data: Path | None, out: Path, as_json: bool, **options
     if data is None:
         raise click.UsageError("Missing option '--data'.")
     from pseudoquery.research.report import write_rates, write_report
-    from pseudoquery.research.run import Order, carry_out, find
+    from pseudoquery.research.run import ExperimentOptions, carry_out, find
 
-    order = Order(name, data, out, **options)
+    order = ExperimentOptions(name, data, out, **options)
     results = carry_out(order, lambda row: click.echo(row, err=True))
     written = [f"{out / 'rates'}.md"]
     if order.learning_rate is None:
@@ -301,14 +303,14 @@ def _time(out: Path, small: bool, as_json: bool) -> None:
 def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:
     """Ask an index that is there, or one that is made for this; for words alone, none is needed."""
     from pseudoquery.cli.terminal import bar
-    from pseudoquery.evaluation.evaluate import Ask, ask_words
+    from pseudoquery.evaluation.evaluate import SearchPlan, search_words
 
-    ask = Ask(options["top"], options["mode"], options["exact"], settings)
+    ask = SearchPlan(options["top"], options["mode"], options["exact"], settings)
     if options["folder"]:
         return _asked(dataset, options["folder"], ask, options["cluster"])
     if options["mode"] == "bm25":
         with bar(len(dataset.queries), "Asking") as advance:
-            return ask_words(dataset, options["top"], advance)
+            return search_words(dataset, options["top"], advance)
     with tempfile.TemporaryDirectory(prefix="pseudoquery-") as folder:
         _index(dataset, Path(folder) / "index", options)
         return _asked(dataset, Path(folder) / "index", ask)
@@ -321,7 +323,7 @@ def _index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> None:
     from pseudoquery.method.presets import index_settings
 
     representation = chosen_representation(options["model"], options["preset_name"], options["k"])
-    settings = index_settings(options["preset_name"]) | given(["long"])
+    settings = index_settings(options["preset_name"]) | explicit_options(["long"])
     batches = index_dataset(
         dataset, folder, model=options["model"], representation=representation, **settings
     )
@@ -333,16 +335,16 @@ def _index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> None:
         )
 
 
-def _asked(dataset: Dataset, folder: Place, ask: Ask, cluster: str | None = None) -> Run:
+def _asked(dataset: Dataset, folder: Location, ask: SearchPlan, cluster: str | None = None) -> Run:
     from pseudoquery.cli.terminal import bar
-    from pseudoquery.evaluation.evaluate import ask_all
+    from pseudoquery.evaluation.evaluate import search_all
 
     with bar(len(dataset.queries), "Asking") as advance:
         if cluster:
-            from pseudoquery.cluster.search import ask_all_on
+            from pseudoquery.cluster.search import search_all_on
 
-            return ask_all_on(cluster, folder, dataset, ask, advance)
-        return ask_all(open_index(folder), dataset, ask, advance)
+            return search_all_on(cluster, folder, dataset, ask, advance)
+        return search_all(open_index(folder), dataset, ask, advance)
 
 
 def _write_per_query(figures: dict[str, dict[str, float]], target: Path) -> None:

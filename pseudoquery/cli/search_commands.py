@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pseudoquery.building.location import Place, open_index
+from pseudoquery.building.location import Location, open_index
 from pseudoquery.cli.options import (
     as_json,
     exact_option,
@@ -15,7 +15,7 @@ from pseudoquery.cli.options import (
     search_options,
     where_option,
 )
-from pseudoquery.cli.output import _count, _print_json
+from pseudoquery.cli.output import count_of, print_json
 
 
 @click.command()
@@ -28,7 +28,7 @@ from pseudoquery.cli.output import _count, _print_json
 @search_options
 @as_json
 def search(
-    folder: Place,
+    folder: Location,
     query: str,
     top: int,
     conditions: tuple[str, ...],
@@ -53,11 +53,11 @@ def search(
             settings=SearchSettings(**settings),
         )
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     show_answer(opened, answer, mode)
     if len(answer.hits) < top and not conditions:
-        click.echo(f"These are all that were found among {_count(len(opened), 'document')}.")
+        click.echo(f"These are all that were found among {count_of(len(opened), 'document')}.")
 
 
 @click.command()
@@ -65,14 +65,14 @@ def search(
 @click.argument("query")
 @click.argument("id")
 @as_json
-def explain(folder: Place, query: str, id: str, as_json: bool) -> None:  # noqa: A002
+def explain(folder: Location, query: str, id: str, as_json: bool) -> None:  # noqa: A002
     """Show which passages of the document ID answer QUERY."""
     from pseudoquery.cli.terminal import show_explanation, working
 
     with working("Explaining"):
         explanation = open_index(folder).explain(query, id)
     if as_json:
-        _print_json(explanation)
+        print_json(explanation)
         return
     show_explanation(explanation)
 
@@ -81,14 +81,14 @@ def explain(folder: Place, query: str, id: str, as_json: bool) -> None:  # noqa:
 @folder_argument
 @where_option
 @as_json
-def list_documents(folder: Place, conditions: tuple[str, ...], as_json: bool) -> None:
+def list_documents(folder: Location, conditions: tuple[str, ...], as_json: bool) -> None:
     """List the documents in FOLDER, or those that fit a filter, one a line."""
     from pseudoquery.cli.terminal import CONTROLS
     from pseudoquery.storage.filters import parse_filter
 
     for document in open_index(folder).documents(parse_filter(conditions)):
         if as_json:
-            _print_json(document)
+            print_json(document)
         else:
             beginning = " ".join(f"{document.title} {document.text}".split())[:80]
             click.echo(f"{document.id.translate(CONTROLS)}\t{beginning.translate(CONTROLS)}")
@@ -97,11 +97,11 @@ def list_documents(folder: Place, conditions: tuple[str, ...], as_json: bool) ->
 @click.command()
 @folder_argument
 @as_json
-def info(folder: Place, as_json: bool) -> None:
+def info(folder: Location, as_json: bool) -> None:
     """Show facts about the index in FOLDER."""
     facts = open_index(folder).info()
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     from pseudoquery.cli.terminal import show_facts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pseudoquery.building.location import Place, open_index
+from pseudoquery.building.location import Location, open_index
 from pseudoquery.cli.options import as_json, folder_argument
 from pseudoquery.errors import PseudoqueryError
 
@@ -117,7 +117,7 @@ _count = click.IntRange(min=1)
     help="Seconds that a request may take.",
 )
 @as_json
-def serve(folder: Place, host: str, port: int, as_json: bool, **settings: Any) -> None:
+def serve(folder: Location, host: str, port: int, as_json: bool, **settings: Any) -> None:
     """Serve the index in FOLDER over HTTP: search it, and change it, while it runs.
 
     Only this machine can reach it unless --host says otherwise, which takes a token. It logs JSON
@@ -132,14 +132,14 @@ def serve(folder: Place, host: str, port: int, as_json: bool, **settings: Any) -
             "the service needs more packages; run: pip install 'pseudoquery[serve]'"
         ) from error
     from pseudoquery.service.logs import log_as_json
-    from pseudoquery.service.served_index import in_passing
+    from pseudoquery.service.served_index import run_in_thread
     from pseudoquery.service.settings import ServiceSettings, check_host
 
     allowed = ServiceSettings(**settings)
     check_host(host, allowed)
     index = open_index(folder)
     # A model or a vector file that is missing is told now.
-    in_passing(lambda: index.search("ready", 1))
+    run_in_thread(lambda: index.search("ready", 1))
     app = create_app(index, allowed)
     with _listen(host, port) as listening:
         log_as_json(sys.stderr)

@@ -13,20 +13,35 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pseudoquery.building.build import absolute, asked_for, finish, refuse, unfinished
+from pseudoquery.building.build import absolute, build_notes, finish, refuse, unfinished_documents
 from pseudoquery.building.folder_shards import FolderShards
-from pseudoquery.building.location import Place, create_index, is_address
+from pseudoquery.building.location import Location, create_index, is_address
 from pseudoquery.building.milvus_shards import MilvusShards
-from pseudoquery.building.shard import Shard, Shards, grouped, packed, shard_name, unpacked, written
-from pseudoquery.cluster.ray import Message, Work, connected, own_device, share, spread
+from pseudoquery.building.shard import (
+    Shard,
+    Shards,
+    decode_documents,
+    encode_documents,
+    encode_shard,
+    group_into_shards,
+    shard_name,
+)
+from pseudoquery.cluster.ray import (
+    Work,
+    WorkerMessage,
+    connected,
+    map_on_workers,
+    own_device,
+    put_shared,
+)
 from pseudoquery.corpus.documents import read_documents, shards
 from pseudoquery.errors import ClusterError, CorpusError, OnBad
 from pseudoquery.index import Index
 from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.records import Added
-from pseudoquery.storage.incoming import batches
+from pseudoquery.storage.incoming import batch_documents
 from pseudoquery.storage.schema import Settings
-from pseudoquery.storage.segment_builder import joined_vectors
+from pseudoquery.storage.segment_builder import segment_of_vectors
 from pseudoquery.storage.segments import VECTOR_TYPES
 
 if TYPE_CHECKING:
@@ -38,7 +53,7 @@ OnEncoded = Callable[[int], None]
 def build_on(
     cluster: str,
     source: str,
-    place: Place,
+    place: Location,
     *,
     on_bad: OnBad = refuse,
     on_encoded: OnEncoded | None = None,
@@ -55,17 +70,17 @@ def build_on(
         raise CorpusError("a cluster can't read standard input; write it to a file first.")
     # In Milvus documents come in any order, which only this can bring to an end.
     how = {**settings, "on": "a cluster"} if is_address(place) else settings
-    asked = asked_for(source, columns, how)
+    asked = build_notes(source, columns, how)
     files = [absolute(file) for file in shards(source)]
     # A source that can't be read should leave nothing behind.
     next(read_documents(files[0], on_bad=lambda _: None, columns=columns), None)
     with connected(cluster):
-        index = unfinished(source, place, asked, settings)
+        index = unfinished_documents(source, place, asked, settings)
         if index is None:
             index = create_index(place, notes=asked, **settings)
         kept = _shards_of(index)
         with index.store.writer():
-            order = Order(files, dict(columns or {}), frozenset(kept.names()))
+            order = BuildOrder(files, dict(columns or {}), frozenset(kept.names()))
             names = _encode(index, order, kept, on_bad, on_encoded or (lambda _: None))
     # The cluster is free by now.
     yield from kept.adopt(sorted(names), on_bad)
@@ -81,7 +96,7 @@ def _shards_of(index: Index) -> Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BuildOrder:
     """What the readers need to know."""
 
     files: Sequence[str]
@@ -91,14 +106,14 @@ class Order:
 
 
 def _encode(
-    index: Index, order: Order, kept: Shards, on_bad: OnBad, on_encoded: OnEncoded
+    index: Index, order: BuildOrder, kept: Shards, on_bad: OnBad, on_encoded: OnEncoded
 ) -> set[str]:
     """Let the cluster make all shards that are not there, and keep them; returns all names."""
     names: dict[int, set[str]] = {file: set() for file in range(len(order.files))}
     whole: dict[int, int] = {}
     messages = [({"file": file}, b"") for file in names]
-    begin = partial(encoder, share(index.model.to("cpu")), index.settings)
-    for facts, body in spread(messages, begin, partial(read_file, order)):
+    begin = partial(encoding_worker, put_shared(index.model.to("cpu")), index.settings)
+    for facts, body in map_on_workers(messages, begin, partial(read_file, order)):
         for said in facts.get("bad", ()):
             on_bad(CorpusError(said))
         if "shards" in facts:
@@ -116,7 +131,7 @@ def _encode(
     return set().union(*names.values())
 
 
-def read_file(order: Order, message: Message) -> Iterator[Message]:
+def read_file(order: BuildOrder, message: WorkerMessage) -> Iterator[WorkerMessage]:
     """Read a file on a machine of the cluster; yields its shards, and at last how many they are.
 
     Batches are those of a build on one machine. Of a shard that is there, no text travels.
@@ -129,19 +144,19 @@ def read_file(order: Order, message: Message) -> Iterator[Message]:
 
     documents = read_documents(order.files[number], on_bad=on_bad, columns=order.columns)
     count = 0
-    for shard in grouped(batches(documents)):
+    for shard in group_into_shards(batch_documents(documents)):
         name = shard_name(number, count, shard)
         facts = {"file": number, "name": name, "documents": sum(map(len, shard))}
         # What is bad travels alone, so that a run that it ends does not wait for what is good.
         if bad:
             yield {"bad": list(bad)}, b""
             bad.clear()
-        yield facts, b"" if name in order.there else packed(shard)
+        yield facts, b"" if name in order.there else encode_documents(shard)
         count += 1
     yield {"file": number, "shards": count, "bad": bad}, b""
 
 
-def encoder(model: Callable[[], MultiVectorEncoder], settings: Settings) -> Work:
+def encoding_worker(model: Callable[[], MultiVectorEncoder], settings: Settings) -> Work:
     """Begin to encode: makes, of the documents of a shard, the content of its file."""
     from pseudoquery.encoding.encode import encode_documents
 
@@ -149,17 +164,17 @@ def encoder(model: Callable[[], MultiVectorEncoder], settings: Settings) -> Work
     dtype = VECTOR_TYPES[settings.vector_type]
     long: Any = settings.long
 
-    def work(message: Message) -> Message:
+    def work(message: WorkerMessage) -> WorkerMessage:
         facts, body = message
         if not body:
             return message
         vectors, cut = [], 0
-        documents = unpacked(body)
+        documents = decode_documents(body)
         for batch in documents:
             made, left_out = encode_documents(loaded, batch, long)
             vectors += made
             cut += left_out
-        segment = joined_vectors(vectors, settings.dimension, dtype)
-        return facts, written(Shard(list(chain(*documents)), segment, cut))
+        segment = segment_of_vectors(vectors, settings.dimension, dtype)
+        return facts, encode_shard(Shard(list(chain(*documents)), segment, cut))
 
     return work

@@ -22,10 +22,10 @@ from typing import Any, TypeAlias, TypeVar
 from pseudoquery import errors
 from pseudoquery.errors import ClusterError, PseudoqueryError
 
-Message: TypeAlias = tuple[dict[str, Any], bytes]
+WorkerMessage: TypeAlias = tuple[dict[str, Any], bytes]
 """A few facts, as plain JSON, and a body."""
-Read: TypeAlias = Callable[[Message], Iterator[Message]]
-Work: TypeAlias = Callable[[Message], Message]
+Read: TypeAlias = Callable[[WorkerMessage], Iterator[WorkerMessage]]
+Work: TypeAlias = Callable[[WorkerMessage], WorkerMessage]
 
 Pool: TypeAlias = tuple[int, dict[str, int]]
 """How many workers there are, and what each one has."""
@@ -48,7 +48,7 @@ def connected(on: str) -> Iterator[None]:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     here = {"num_cpus": max(2, os.cpu_count() or 1), "include_dashboard": False}
     try:
-        with _hushed():
+        with _silence():
             ray.init(address=on, **quiet, **(here if on == LOCAL else {}))
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
         raise _unreachable(on, error) from error
@@ -58,7 +58,7 @@ def connected(on: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def share(value: Shared) -> Callable[[], Shared]:
+def put_shared(value: Shared) -> Callable[[], Shared]:
     """Lay something large where all workers can get it, by calling what this returns."""
     return partial(_get, _ray().put(value))
 
@@ -74,9 +74,9 @@ def own_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def spread(
-    messages: Sequence[Message], begin: Callable[[], Work], read: Read | None = None
-) -> Iterator[Message]:
+def map_on_workers(
+    messages: Sequence[WorkerMessage], begin: Callable[[], Work], read: Read | None = None
+) -> Iterator[WorkerMessage]:
     """Give each message to one of a pool of workers; yield their answers as they come.
 
     `begin` makes a worker, once in each process, with a GPU of its own if there are any. With
@@ -113,7 +113,7 @@ class _Stream:
 
 
 def _rows(
-    messages: Sequence[Message], begin: Callable[[], Work], read: Read | None, pool: Pool
+    messages: Sequence[WorkerMessage], begin: Callable[[], Work], read: Read | None, pool: Pool
 ) -> Iterator[dict[str, Any]]:
     data = import_module("ray.data")
     for name in ("ray", "ray.data"):
@@ -203,7 +203,7 @@ def _reader(read: Read) -> Callable[[dict[str, Any]], Iterator[dict[str, list[An
     return rows
 
 
-def _row(message: Message) -> dict[str, Any]:
+def _row(message: WorkerMessage) -> dict[str, Any]:
     return {"facts": json.dumps(message[0]), "body": message[1], "error": ""}
 
 
@@ -213,7 +213,7 @@ def _failure(error: PseudoqueryError) -> dict[str, Any]:
     return {"facts": "{}", "body": b"", "error": said}
 
 
-def _message(batch: dict[str, Any]) -> Message:
+def _message(batch: dict[str, Any]) -> WorkerMessage:
     return json.loads(batch["facts"][0]), bytes(batch["body"][0])
 
 
@@ -241,7 +241,7 @@ def _plain_errors(ray: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Let nobody see what Ray's C++ writes to standard error; what it raises says the same."""
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         kept = os.dup(2)

@@ -16,14 +16,14 @@ from typing import NoReturn
 
 from pseudoquery.corpus.formats import (
     Parse,
-    _cells,
-    _csv_parses,
-    _csv_rows,
-    _json_parses,
-    _table_document,
-    _text_document,
-    _text_parses,
-    _tsv_parses,
+    checked_cells,
+    csv_parses,
+    csv_rows,
+    json_parses,
+    table_document,
+    text_document,
+    text_parses,
+    tsv_parses,
 )
 from pseudoquery.corpus.huggingface import (
     PREFIX,
@@ -33,9 +33,16 @@ from pseudoquery.corpus.huggingface import (
     parquet_rows,
     saved_rows,
 )
-from pseudoquery.corpus.lines import _lines, _name, _printable, _unreadable, member, read_lines
+from pseudoquery.corpus.lines import (
+    member,
+    numbered_lines,
+    printable,
+    read_lines,
+    shown_name,
+    unreadable_error,
+)
 from pseudoquery.corpus.remote import files_at, is_remote
-from pseudoquery.corpus.validation import _shown, check_document
+from pseudoquery.corpus.validation import check_document, show_value
 from pseudoquery.errors import CorpusError, OnBad
 from pseudoquery.records import Document, Qrel, Query
 
@@ -90,7 +97,7 @@ def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
     if str(path) != "-" and _is_folder(path):
         names = ("queries.jsonl", f"queries{_TABLE_SUFFIX}")
         path = next(filter(None, (member(path, name) for name in names)), path / names[0])
-    for parse in _parses(path, {}) if path.suffix == _TABLE_SUFFIX else _json_parses(path):
+    for parse in _parses(path, {}) if path.suffix == _TABLE_SUFFIX else json_parses(path):
         document = parse()
         check_document(document)
         yield Query(document.id, document.text, _answers(document))
@@ -108,9 +115,9 @@ def read_qrels(path: str | Path) -> Iterator[Qrel]:
 
 def read_rows(path: Path) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the rows of a tab-separated file with quotes as in a CSV file, each with its place."""
-    name = _name(path)
-    for place, row in _csv_rows(_lines(path, name), name, "\t"):
-        yield place, _cells(row, place)
+    name = shown_name(path)
+    for place, row in csv_rows(numbered_lines(path, name), name, "\t"):
+        yield place, checked_cells(row, place)
 
 
 def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
@@ -120,13 +127,13 @@ def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
         return (parse for file in files for parse in _parses(file, columns))
     rows = _rows(source)
     if rows is not None:
-        return (partial(_table_document, row, columns, place) for place, row in rows)
+        return (partial(table_document, row, columns, place) for place, row in rows)
     if columns:
         raise CorpusError(
-            f"{_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
+            f"{shown_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
             "or a Parquet file."
         )
-    return _json_parses(source) if is_remote(source) else _file_parses(Path(source))
+    return json_parses(source) if is_remote(source) else _file_parses(Path(source))
 
 
 def _rows(source: str | Path) -> Rows | None:
@@ -155,14 +162,14 @@ def _rows(source: str | Path) -> Rows | None:
 def _file_parses(path: Path) -> Iterator[Parse]:
     """Choose the reader by a file's suffix, or take all files of a folder."""
     if str(path) == "-":
-        return _json_parses(path)
+        return json_parses(path)
     if _is_folder(path):
         corpus = member(path, "corpus.jsonl")
-        return _json_parses(corpus) if corpus else _folder_parses(path)
+        return json_parses(corpus) if corpus else _folder_parses(path)
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in _READERS:
         raise CorpusError(
-            f"{_name(path)}: not a supported source; give a {', '.join(_READERS)} file "
+            f"{shown_name(path)}: not a supported source; give a {', '.join(_READERS)} file "
             "(or any of them with .gz), a BEIR folder, a folder of .txt and .md files, "
             "a Hugging Face dataset (a saved folder, a .parquet file, or hf:NAME), "
             "or - for JSONL on standard input."
@@ -175,16 +182,18 @@ def _is_folder(path: Path) -> bool:
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:
-        raise _unreadable(_name(path), error) from error
+        raise unreadable_error(shown_name(path), error) from error
 
 
 def _folder_parses(folder: Path) -> Iterator[Parse]:
     """Read every text file below a folder; only their names are held in memory."""
     identifiers = sorted(_files(folder, *_TEXT_SUFFIXES))
     if not identifiers:
-        raise CorpusError(f"{_name(folder)}: the folder has no .jsonl, .txt or .md files to read.")
+        raise CorpusError(
+            f"{shown_name(folder)}: the folder has no .jsonl, .txt or .md files to read."
+        )
     for identifier in identifiers:
-        yield partial(_text_document, folder / identifier, identifier, _printable(identifier))
+        yield partial(text_document, folder / identifier, identifier, printable(identifier))
 
 
 def _files(folder: Path, *suffixes: str) -> Iterator[str]:
@@ -196,7 +205,7 @@ def _files(folder: Path, *suffixes: str) -> Iterator[str]:
                 if name.lower().endswith(suffixes):
                     yield (Path(parent) / name).relative_to(folder).as_posix()
     except OSError as error:
-        raise _unreadable(_printable(str(error.filename or folder)), error) from error
+        raise unreadable_error(printable(str(error.filename or folder)), error) from error
 
 
 def _raise(error: OSError) -> NoReturn:
@@ -210,12 +219,12 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[Parse]]] = {
-    ".jsonl": _json_parses,
-    ".ndjson": _json_parses,
-    ".tsv": _tsv_parses,
-    ".csv": _csv_parses,
-    ".txt": _text_parses,
-    ".md": _text_parses,
+    ".jsonl": json_parses,
+    ".ndjson": json_parses,
+    ".tsv": tsv_parses,
+    ".csv": csv_parses,
+    ".txt": text_parses,
+    ".md": text_parses,
 }
 
 
@@ -242,5 +251,5 @@ def _qrel(line: str, beir: bool, place: str) -> Qrel:
     try:
         return Qrel(query, document, int(relevance))
     except ValueError as error:
-        problem = f"the relevance is {_shown(relevance)}; it must be an integer"
+        problem = f"the relevance is {show_value(relevance)}; it must be an integer"
         raise CorpusError(f"{place}: {problem}.") from error

@@ -27,7 +27,7 @@ Form = Literal["beir", "parquet"]
 FORMS: tuple[str, ...] = get_args(Form)
 GROUP_ROWS, GROUP_CHARACTERS = 1000, 1 << 24
 """A Parquet file is written, and can be read, in groups of at most this size."""
-Row: TypeAlias = dict[str, Any]
+ExportedRow: TypeAlias = dict[str, Any]
 _DOCUMENT = ("_id", "title", "text", "metadata")
 _QUERY = ("_id", "text", "metadata")
 _QREL = ("query-id", "corpus-id", "score")
@@ -73,7 +73,7 @@ def export(
 
 def _document_rows(
     documents: Iterable[Document], judged: Judged | None, done: Exported
-) -> Iterator[Row]:
+) -> Iterator[ExportedRow]:
     """Count documents as they pass; some of them must be what the judgements are about."""
     wanted = {qrel.document_id for qrel in judged.dataset.qrels} if judged else set()
     unseen = set(wanted)
@@ -89,13 +89,13 @@ def _document_rows(
         )
 
 
-def _query_rows(queries: Iterable[Query]) -> Iterator[Row]:
+def _query_rows(queries: Iterable[Query]) -> Iterator[ExportedRow]:
     for query in queries:
         metadata = {"answers": list(query.answers)} if query.answers else {}
         yield dict(zip(_QUERY, (query.id, query.text, metadata), strict=True))
 
 
-def _write_beir(folder: Path, documents: Iterable[Row], judged: Judged | None) -> None:
+def _write_beir(folder: Path, documents: Iterable[ExportedRow], judged: Judged | None) -> None:
     _write_lines(folder / f"{CORPUS}.jsonl", documents)
     if judged:
         _write_lines(folder / "queries.jsonl", _query_rows(judged.dataset.queries))
@@ -105,7 +105,7 @@ def _write_beir(folder: Path, documents: Iterable[Row], judged: Judged | None) -
             file.writelines(map(_line, [_QREL, *judged.dataset.qrels]))
 
 
-def _write_lines(path: Path, rows: Iterable[Row]) -> None:
+def _write_lines(path: Path, rows: Iterable[ExportedRow]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
@@ -120,7 +120,7 @@ def _line(columns: Sequence[object]) -> str:
     return f"{line}\n"
 
 
-def _write_parquet(folder: Path, documents: Iterable[Row], judged: Judged | None) -> None:
+def _write_parquet(folder: Path, documents: Iterable[ExportedRow], judged: Judged | None) -> None:
     parts = {CORPUS: (CORPUS, f"{CORPUS}.parquet")}
     _write_table(folder / f"{CORPUS}.parquet", _DOCUMENT, documents)
     if judged:
@@ -139,7 +139,7 @@ def _write_parquet(folder: Path, documents: Iterable[Row], judged: Judged | None
     (folder / "README.md").write_text(_card(parts), encoding="utf-8")
 
 
-def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+def _write_table(path: Path, columns: Sequence[str], rows: Iterable[ExportedRow]) -> None:
     pyarrow, parquet = arrow("pyarrow"), arrow("pyarrow.parquet")
     types = {"score": pyarrow.int64()}
     schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in columns])
@@ -148,9 +148,9 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> Non
             writer.write_table(pyarrow.Table.from_pylist(group, schema))
 
 
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _groups(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
     """Group rows; metadata become JSON text, since a column's values must be of one type."""
-    group: list[Row] = []
+    group: list[ExportedRow] = []
     size = 0
     for row in rows:
         if "metadata" in row:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from pseudoquery.corpus.huggingface import (
-    Row,
+    DatasetRow,
 )
-from pseudoquery.corpus.lines import Lines, _lines, _name, _utf8, _without_newline
-from pseudoquery.corpus.validation import _kind, _shown, check_document
+from pseudoquery.corpus.lines import Lines, check_utf8, numbered_lines, shown_name, strip_newline
+from pseudoquery.corpus.validation import check_document, kind_of, show_value
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document
 
@@ -33,16 +33,16 @@ def parse_document(line: bytes, place: str) -> Document:
     return document
 
 
-def _table_document(row: Row, columns: Mapping[str, str], place: str) -> Document:
+def table_document(row: DatasetRow, columns: Mapping[str, str], place: str) -> Document:
     """Make a document of a row of a dataset; columns that are not its own are metadata."""
     names = {"id": "_id" if "_id" in row else "id", "text": "text", **columns}
     if "title" in row and "title" not in columns.values():
         names.setdefault("title", "title")
     for field, column in names.items():
         if column not in row:
-            there = ", ".join(map(_shown, row))
+            there = ", ".join(map(show_value, row))
             raise CorpusError(
-                f"{place}: there is no column {_shown(column)} for the {field}, only {there}; "
+                f"{place}: there is no column {show_value(column)} for the {field}, only {there}; "
                 f"say which it is (--column {field}=NAME)."
             )
     record = {field: row[column] for field, column in names.items()}
@@ -54,17 +54,17 @@ def _table_document(row: Row, columns: Mapping[str, str], place: str) -> Documen
     return _document(record, {**others, **_nested(nested, place)}, place)
 
 
-def _json_parses(path: Path | str) -> Iterator[Parse]:
+def json_parses(path: Path | str) -> Iterator[Parse]:
     """Read one JSON object per line."""
-    name = _name(path)
-    for number, line in _lines(path, name):
+    name = shown_name(path)
+    for number, line in numbered_lines(path, name):
         if line.strip():
             yield partial(_json_document, line, f"{name} line {number}")
 
 
 def _json_document(line: str, place: str) -> Document:
     """Make a document of one JSON line; its `metadata` wins over equal keys beside it."""
-    record = _json_object(_utf8(line, place), place)
+    record = _json_object(check_utf8(line, place), place)
     if "_id" not in record and "id" not in record:
         raise CorpusError(f'{place}: "id" (or "_id") is missing; {_EXPECTED}.')
     if "text" not in record:
@@ -75,7 +75,7 @@ def _json_document(line: str, place: str) -> Document:
 def _nested(metadata: object, place: str) -> Mapping[str, Any]:
     """Return the metadata that a field of that name holds, if there is one."""
     if metadata is not None and not isinstance(metadata, dict):
-        raise CorpusError(f'{place}: "metadata" is {_kind(metadata)}; it must be an object.')
+        raise CorpusError(f'{place}: "metadata" is {kind_of(metadata)}; it must be an object.')
     return metadata or {}
 
 
@@ -92,7 +92,7 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
     else:
         if isinstance(record, dict):
             return record
-        problem = f"the JSON is {_kind(record)}, not an object"
+        problem = f"the JSON is {kind_of(record)}, not an object"
     raise CorpusError(f"{place}: {problem}; {_EXPECTED}.")
 
 
@@ -118,16 +118,16 @@ def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], place: str
     )
 
 
-def _tsv_parses(path: Path) -> Iterator[Parse]:
+def tsv_parses(path: Path) -> Iterator[Parse]:
     """Read tab-separated columns, named by a header or else by how many the first row has.
 
     One layout holds for the whole file, so that a stray tab is an error and not a title.
     """
-    name = _name(path)
+    name = shown_name(path)
     header: Sequence[str] = ()
-    for number, raw in _lines(path, name):
+    for number, raw in numbered_lines(path, name):
         place = f"{name} line {number}"
-        columns = _without_newline(raw).split("\t")
+        columns = strip_newline(raw).split("\t")
         if number == 1 and _names_document(columns):
             header = _header(columns, place)
         elif columns != [""]:
@@ -135,11 +135,11 @@ def _tsv_parses(path: Path) -> Iterator[Parse]:
             yield partial(_row_document, header, columns, place)
 
 
-def _csv_parses(path: Path) -> Iterator[Parse]:
+def csv_parses(path: Path) -> Iterator[Parse]:
     """Read comma-separated columns with quotes, named by the header."""
-    name = _name(path)
+    name = shown_name(path)
     header: Sequence[str] = ()
-    for place, row in _csv_rows(_lines(path, name), name):
+    for place, row in csv_rows(numbered_lines(path, name), name):
         if header:
             yield partial(_row_document, header, row, place)
         else:
@@ -148,7 +148,7 @@ def _csv_parses(path: Path) -> Iterator[Parse]:
         raise CorpusError(f'{name}: the file is empty; it must have a header with "id" and "text".')
 
 
-def _csv_rows(
+def csv_rows(
     lines: Lines, name: str, delimiter: str = ","
 ) -> Iterator[tuple[str, list[str] | csv.Error]]:
     """Yield each row, or what is wrong with it, with the line on which it starts."""
@@ -176,8 +176,8 @@ def _names_document(columns: Sequence[str]) -> bool:
 
 def _header(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
     """Return the names of the columns, once they are known to make sense."""
-    columns = _cells(row, place)
-    shown = ", ".join(map(_shown, columns))
+    columns = checked_cells(row, place)
+    shown = ", ".join(map(show_value, columns))
     if not _names_document(columns):
         raise CorpusError(
             f'{place}: the header names {shown}; it must name "text" and "id" (or "_id").'
@@ -187,30 +187,32 @@ def _header(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
     return columns
 
 
-def _cells(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
+def checked_cells(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
     """Return the cells of a row if they could be read."""
     if isinstance(row, csv.Error):
         raise CorpusError(
             f"{place}: not valid CSV ({row}); quotes must be closed, and doubled within a cell."
         )
-    return [_utf8(cell, place) for cell in row]
+    return [check_utf8(cell, place) for cell in row]
 
 
 def _row_document(header: Sequence[str], row: Sequence[str] | csv.Error, place: str) -> Document:
     """Make a document of one row of a table."""
-    cells = _cells(row, place)
+    cells = checked_cells(row, place)
     if len(cells) != len(header):
         expected = f"{len(header)} as in the first row" if header else "2, 3 or 4"
         raise CorpusError(f"{place}: the number of columns is {len(cells)}; it must be {expected}.")
     return _document(dict(zip(header, cells, strict=True)), {}, place)
 
 
-def _text_parses(path: Path) -> Iterator[Parse]:
+def text_parses(path: Path) -> Iterator[Parse]:
     """Read a single text file as one document."""
-    yield partial(_text_document, path, path.name, _name(path))
+    yield partial(text_document, path, path.name, shown_name(path))
 
 
-def _text_document(path: Path, identifier: str, place: str) -> Document:
+def text_document(path: Path, identifier: str, place: str) -> Document:
     """Make a document of a whole text file."""
-    lines = (_utf8(line, f"{place} line {number}") for number, line in _lines(path, place))
+    lines = (
+        check_utf8(line, f"{place} line {number}") for number, line in numbered_lines(path, place)
+    )
     return Document(identifier, "".join(lines), metadata={"path": identifier}, place=place)

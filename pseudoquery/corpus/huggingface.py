@@ -25,8 +25,8 @@ CORPUS = "corpus"
 ROWS_AT_ONCE = 256
 AS_DATASET = " as a Hugging Face dataset"
 
-Row: TypeAlias = dict[str, Any]
-Rows: TypeAlias = Iterator[tuple[str, Row]]
+DatasetRow: TypeAlias = dict[str, Any]
+Rows: TypeAlias = Iterator[tuple[str, DatasetRow]]
 """Each row with its place, such as "corpus.parquet row 12"."""
 
 

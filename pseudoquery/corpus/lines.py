@@ -19,10 +19,10 @@ _BOM = b"\xef\xbb\xbf"
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of a text file, gzipped or not, without their ends, each with its place."""
-    name = _name(path)
-    for number, raw in _lines(path, name):
+    name = shown_name(path)
+    for number, raw in numbered_lines(path, name):
         place = f"{name} line {number}"
-        yield place, _utf8(_without_newline(raw), place)
+        yield place, check_utf8(strip_newline(raw), place)
 
 
 def member(folder: Path, name: str) -> Path | None:
@@ -31,20 +31,20 @@ def member(folder: Path, name: str) -> Path | None:
     try:
         return next((path for path in candidates if path.is_file()), None)
     except OSError as error:
-        raise _unreadable(_name(folder), error) from error
+        raise unreadable_error(shown_name(folder), error) from error
 
 
-def _name(path: Path | str) -> str:
+def shown_name(path: Path | str) -> str:
     """Name a file as the user did, in characters that can be printed."""
-    return "standard input" if str(path) == "-" else _printable(str(path))
+    return "standard input" if str(path) == "-" else printable(str(path))
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """Escape what is not Unicode in a file name, so that a message about it can be printed."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _open(source: Path | str) -> AbstractContextManager[BinaryIO]:
+def open_bytes(source: Path | str) -> AbstractContextManager[BinaryIO]:
     """Open a file, gzipped or not, or standard input, which stays open afterwards."""
     if is_remote(source):
         return opened(str(source))
@@ -58,23 +58,23 @@ def _open(source: Path | str) -> AbstractContextManager[BinaryIO]:
     return path.open("rb")
 
 
-def _lines(path: Path | str, name: str) -> Lines:
+def numbered_lines(path: Path | str, name: str) -> Lines:
     """Yield the numbered lines of a file, newlines kept, and bytes that are not UTF-8 escaped.
 
     `_utf8` finds the escapes, so that one bad byte costs one record and not the file.
     """
     number = 0
     try:
-        with _open(path) as stream:
+        with open_bytes(path) as stream:
             for number, line in enumerate(stream, start=1):
                 whole = line.removeprefix(_BOM) if number == 1 else line
                 yield number, whole.decode("utf-8", "surrogateescape")
     except (EOFError, OSError, ValueError, zlib.error) as error:
         place = f"{name} line {number + 1}" if number else name
-        raise _unreadable(place, error) from error
+        raise unreadable_error(place, error) from error
 
 
-def _unreadable(place: str, error: Exception) -> CorpusError:
+def unreadable_error(place: str, error: Exception) -> CorpusError:
     """Put into one sentence why the system or gzip can't read a file."""
     if isinstance(error, OSError) and error.strerror:
         return CorpusError(f"{place}: can't be read ({error.strerror}).")
@@ -83,7 +83,7 @@ def _unreadable(place: str, error: Exception) -> CorpusError:
     return CorpusError(f"{place}: the gzip file is damaged or cut short ({error}).")
 
 
-def _utf8(text: str, place: str) -> str:
+def check_utf8(text: str, place: str) -> str:
     """Return a text from `_lines` if it was valid UTF-8 in the file, and raise otherwise."""
     try:
         text.encode()
@@ -95,6 +95,6 @@ def _utf8(text: str, place: str) -> str:
     return text
 
 
-def _without_newline(line: str) -> str:
+def strip_newline(line: str) -> str:
     """Drop the line end, of either kind, and nothing else."""
     return line.removesuffix("\n").removesuffix("\r")

@@ -17,7 +17,9 @@ def check_document(document: Document) -> None:
     """Raise CorpusError unless the document can be stored and read back unchanged."""
     problem = next(_problems(document), None)
     if problem is not None:
-        named = f"document {_shown(document.id)}" if isinstance(document.id, str) else "document"
+        named = (
+            f"document {show_value(document.id)}" if isinstance(document.id, str) else "document"
+        )
         raise CorpusError(f"{document.place or named}: {problem}.")
 
 
@@ -30,19 +32,19 @@ def _problems(document: Document) -> Iterator[str]:
     if not document.id:
         yield "the id is empty; it must be a non-empty string"
     if not isinstance(document.metadata, Mapping):
-        yield f"the metadata is {_kind(document.metadata)}; it must be an object"
+        yield f"the metadata is {kind_of(document.metadata)}; it must be an object"
         return
     for key, value in document.metadata.items():
         if problem := _string_problem(key):
             yield f"a key of the metadata {problem}"
         if problem := _json_problem(value, depth=1):
-            yield f"the metadata under {_shown(key)} {problem}"
+            yield f"the metadata under {show_value(key)} {problem}"
 
 
 def _string_problem(value: object) -> str:
     """Say what is wrong with a value that must be a string of valid Unicode; "" if nothing is."""
     if not isinstance(value, str):
-        return f"is {_kind(value)}; it must be a string"
+        return f"is {kind_of(value)}; it must be a string"
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -65,7 +67,7 @@ def _json_problem(value: object, depth: int) -> str:
     if isinstance(value, int):
         fits = -(2**63) <= value < 2**63
         return "" if fits else "has an integer that does not fit in 64 bits; write it as a string"
-    return "" if value is None else f"is or has a value {_kind(value)}; it must be plain JSON"
+    return "" if value is None else f"is or has a value {kind_of(value)}; it must be plain JSON"
 
 
 def _nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
@@ -80,7 +82,7 @@ def _nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
     return next(filter(None, (_json_problem(item, depth + 1) for item in items)), "")
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """Name the type of a value in the words of a JSON file where it has any."""
     kinds = {
         bool: "true or false",
@@ -94,8 +96,8 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), f"of type {type(value).__name__}")
 
 
-def _shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Quote a value for a message, short and without characters that a terminal can't print."""
     if not isinstance(value, str):
-        return _kind(value)
+        return kind_of(value)
     return repr(value) if len(value) <= 80 else f"{value[:77]!r}..."

@@ -29,7 +29,7 @@ def embed(model: MultiVectorEncoder, windows: Sequence[Window], task: Task) -> l
         model.device.type, torch.bfloat16, enabled=precision_of(model) == "bfloat16"
     )
     with torch.inference_mode(), half:
-        for batch in _batches(order, lengths, model.device):
+        for batch in batches_by_length(order, lengths, model.device):
             features = model.tokenizer.pad(
                 {"input_ids": [windows[index].ids for index in batch]},
                 return_tensors="pt",
@@ -76,7 +76,7 @@ def _encoder(model: MultiVectorEncoder, task: Task) -> Callable[[Tensor, Tensor]
     return openvino_encoder(model, encoder)
 
 
-def _batches(
+def batches_by_length(
     order: Iterable[int], lengths: Mapping[int, int], device: torch.device
 ) -> Iterator[list[int]]:
     """Cut indices, sorted by falling length, into batches of about BATCH_TOKENS padded tokens."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
-from pseudoquery.encoding.embed import FEW_TOKENS, _batches, embed
+from pseudoquery.encoding.embed import FEW_TOKENS, batches_by_length, embed
 from pseudoquery.encoding.pooling import Pooling, Tokens, pooling_of
 from pseudoquery.encoding.precision import precision_of
 from pseudoquery.encoding.threads import in_threads
@@ -181,7 +181,7 @@ def _pool(
     lengths = {text: len(own.weights) for text, own in tokens.items()}
     order = sorted(tokens, key=lambda text: -lengths[text])
     device = tokens[order[0]].weights.device if order else torch.device("cpu")
-    batches = list(_batches(order, lengths, device))
+    batches = list(batches_by_length(order, lengths, device))
 
     def pool(batch: list[int]) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         return _pool_batch(pooling, [tokens[text] for text in batch], task, digits)

@@ -16,14 +16,14 @@ import torch
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 
-MOST = 4
+MOST_THREADS = 4
 """More threads of small steps would wait for Python's lock."""
 
 
 def in_threads(work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
     """Do the work for each part, on a CPU, in as many threads as torch has."""
     threads = torch.get_num_threads()
-    workers = min(threads, len(parts), MOST)
+    workers = min(threads, len(parts), MOST_THREADS)
     if threads < 2 or not workers:
         return [work(part) for part in parts]
     all_begun = Barrier(workers + 1)

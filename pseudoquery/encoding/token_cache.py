@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding.windows import Task, Window, split, tokenizer_settings, window_length
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 
 TEXTS_AT_ONCE = 4096
 
@@ -52,7 +52,7 @@ def tokenise(
             return unpack(load_file(path))
         made = tokenise(model, texts, task, most)
         cache.mkdir(parents=True, exist_ok=True)
-        write_durably(path, save(pack(made)))
+        write_atomically(path, save(pack(made)))
         return made
     tokenised = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):

@@ -15,8 +15,8 @@ from pseudoquery.evaluation.measures import (
     ANSWER_DEPTHS,
     MEASURES,
     answer_accuracy,
+    measures_within,
     per_query,
-    within,
 )
 from pseudoquery.evaluation.trec_runs import Run
 from pseudoquery.index import Index
@@ -28,7 +28,7 @@ QUERIES_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SearchPlan:
     """How the questions of a collection are asked."""
 
     top: int = 1000
@@ -44,7 +44,9 @@ def index_dataset(dataset: Dataset, folder: Path, **settings: Any) -> Iterator[A
     yield from index.add_in_batches(dataset.documents())
 
 
-def ask_all(index: Index, dataset: Dataset, ask: Ask, on_progress: Callable[[int], None]) -> Run:
+def search_all(
+    index: Index, dataset: Dataset, ask: SearchPlan, on_progress: Callable[[int], None]
+) -> Run:
     """Ask every question of a collection."""
     run: dict[str, list[tuple[str, float]]] = {}
     for start in range(0, len(dataset.queries), QUERIES_AT_ONCE):
@@ -61,7 +63,7 @@ def ask_all(index: Index, dataset: Dataset, ask: Ask, on_progress: Callable[[int
     return run
 
 
-def ask_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) -> Run:
+def search_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) -> Run:
     """Ask every question by BM25 alone, as an index would; none is needed for it."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     ids = list(texts)
@@ -73,7 +75,7 @@ def ask_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) ->
     return run
 
 
-def judge(
+def figures_of(
     run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES, depth: float = inf
 ) -> dict[str, dict[str, float]]:
     """Compute, for each query, the measures by judgement and, where it has answers, by those.
@@ -81,7 +83,9 @@ def judge(
     A collection without judgements has no measures by judgement: they would all be zero. What looks
     deeper than the `depth` to which queries were asked is left out.
     """
-    figures = per_query(run, dataset.qrels, within(measures, depth)) if dataset.qrels else {}
+    figures = (
+        per_query(run, dataset.qrels, measures_within(measures, depth)) if dataset.qrels else {}
+    )
     asked = [query for query in dataset.queries if query.answers]
     if asked:
         deepest = max(ANSWER_DEPTHS)

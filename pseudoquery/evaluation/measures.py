@@ -83,7 +83,7 @@ def per_query(
     return {name: dict(values[measure]) for name, measure in parsed.items()}
 
 
-def within(measures: Sequence[str], depth: float) -> list[str]:
+def measures_within(measures: Sequence[str], depth: float) -> list[str]:
     """Leave out what looks deeper than rankings go: they would seem worse than they are."""
     return [name for name in measures if (_parsed(name).params.get("cutoff") or 0) <= depth]
 

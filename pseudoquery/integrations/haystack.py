@@ -21,7 +21,7 @@ except ImportError as error:
     ) from error
 
 from pseudoquery.errors import QueryError
-from pseudoquery.integrations.source import Source, address, asking, metadata_with_title
+from pseudoquery.integrations.source import Source, address, metadata_with_title, search_function
 from pseudoquery.records import Answer, Hit
 from pseudoquery.search.settings import Mode
 from pseudoquery.storage.filters import Where
@@ -58,7 +58,7 @@ class PseudoqueryRetriever:
 
     def warm_up(self) -> None:
         """Open the index."""
-        self._ask = self._ask or asking(self.source)
+        self._ask = self._ask or search_function(self.source)
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the component, as a pipeline's file does."""

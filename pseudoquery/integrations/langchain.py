@@ -20,7 +20,7 @@ except ImportError as error:
     ) from error
 from pydantic import ConfigDict
 
-from pseudoquery.integrations.source import Source, asking, metadata_with_title
+from pseudoquery.integrations.source import Source, metadata_with_title, search_function
 from pseudoquery.records import Answer, Hit
 from pseudoquery.search.settings import Mode
 
@@ -43,7 +43,7 @@ class PseudoqueryRetriever(BaseRetriever):
 
     @cached_property
     def _ask(self) -> Callable[..., Answer]:
-        return asking(self.source)
+        return search_function(self.source)
 
     def _get_relevant_documents(
         self,

@@ -19,7 +19,7 @@ except ImportError as error:
         "llama-index-core is not installed; run: pip install 'pseudoquery[llama-index]'"
     ) from error
 
-from pseudoquery.integrations.source import Source, asking, metadata_with_title
+from pseudoquery.integrations.source import Source, metadata_with_title, search_function
 from pseudoquery.records import Answer, Hit
 from pseudoquery.search.settings import Mode
 from pseudoquery.storage.filters import Where
@@ -45,7 +45,7 @@ class PseudoqueryRetriever(BaseRetriever):
 
     @cached_property
     def _ask(self) -> Callable[..., Answer]:
-        return asking(self._source)
+        return search_function(self._source)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [_node(hit) for hit in self._ask(query_bundle.query_str, **self._how).hits]

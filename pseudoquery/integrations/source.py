@@ -21,7 +21,7 @@ Source: TypeAlias = str | Path | Index | Client
 _one_at_a_time = Lock()
 
 
-def asking(source: Source) -> Callable[..., Answer]:
+def search_function(source: Source) -> Callable[..., Answer]:
     """Return the function that answers a query, with the arguments of `Index.search`."""
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         source = Client(source)

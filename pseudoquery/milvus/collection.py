@@ -32,18 +32,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import CorpusError, IndexFolderError, QueryError
-from pseudoquery.milvus.connection import TIMEOUT, _connect, _milvus, _split, _strange, plain_errors
+from pseudoquery.milvus.connection import (
+    TIMEOUT,
+    connect,
+    milvus_errors,
+    not_our_collection,
+    pymilvus,
+    split_address,
+)
 from pseudoquery.milvus.filters import facets, narrowing, satisfying
 from pseudoquery.milvus.rows import (
-    _FACTS,
-    NOTE_PLACE,
-    SETTINGS_PLACE,
-    Kept,
-    _both,
-    _of_documents,
-    _of_note,
-    _pieces,
-    groups,
+    DOCUMENT_FIELDS,
+    NOTE_ROW,
+    SETTINGS_ROW,
+    StoredDocument,
+    both_expressions,
+    documents_expression,
+    in_groups,
+    note_expression,
+    split_content,
 )
 from pseudoquery.records import Document
 from pseudoquery.storage.filters import Where
@@ -51,10 +58,10 @@ from pseudoquery.storage.schema import FORMAT, Settings, document_checksum
 from pseudoquery.storage.segment_builder import make_segment
 from pseudoquery.storage.segments import VECTOR_TYPES
 from pseudoquery.storage.snapshot import Stored
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
-FirstStep = Literal["FLAT", "HNSW", "IVF_FLAT"]
-FIRST_STEPS: tuple[str, ...] = get_args(FirstStep)
+MilvusIndexType = Literal["FLAT", "HNSW", "IVF_FLAT"]
+MILVUS_INDEX_TYPES: tuple[str, ...] = get_args(MilvusIndexType)
 LARGEST_SEARCH = 16_384
 """More vectors than this Milvus does not return for a query."""
 ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 1024, 8192, 64
@@ -68,7 +75,7 @@ _BUILD: dict[str, dict[str, int]] = {
 }
 
 
-class Found(NamedTuple):
+class NearestRows(NamedTuple):
     """What the engine found for one query vector: dots in falling order, and whose they are."""
 
     ids: list[str]
@@ -97,17 +104,17 @@ class Collection:
         notes: Mapping[str, str] | None = None,
     ) -> Collection:
         """Make a new, empty collection; notes are remembered from the start."""
-        if first_step not in FIRST_STEPS:
+        if first_step not in MILVUS_INDEX_TYPES:
             raise IndexFolderError(
-                f"there is no first step {first_step!r}; choose one of {', '.join(FIRST_STEPS)}."
+                f"there is no first step {first_step!r}; choose one of {', '.join(MILVUS_INDEX_TYPES)}."
             )
         if settings.vector_type not in VECTOR_TYPES:
             raise IndexFolderError(
                 f"vector_type is {settings.vector_type!r}; choose one of {', '.join(VECTOR_TYPES)}."
             )
-        server, name = _split(address)
-        with plain_errors(address):
-            client = _connect(server, token)
+        server, name = split_address(address)
+        with milvus_errors(address):
+            client = connect(server, token)
             if client.has_collection(name, timeout=TIMEOUT):
                 raise IndexFolderError(
                     f"{server} already has a collection {name!r}; open it, or choose another name."
@@ -120,16 +127,16 @@ class Collection:
     @classmethod
     def is_there(cls, address: str, token: str = "") -> bool:
         """Say whether there is such a collection."""
-        server, name = _split(address)
-        with plain_errors(address):
-            return bool(_connect(server, token).has_collection(name, timeout=TIMEOUT))
+        server, name = split_address(address)
+        with milvus_errors(address):
+            return bool(connect(server, token).has_collection(name, timeout=TIMEOUT))
 
     @classmethod
     def open(cls, address: str, token: str = "") -> Collection:
         """Open a collection that is there."""
-        server, name = _split(address)
-        with plain_errors(address):
-            client = _connect(server, token)
+        server, name = split_address(address)
+        with milvus_errors(address):
+            client = connect(server, token)
             if not client.has_collection(name, timeout=TIMEOUT):
                 raise IndexFolderError(
                     f"{server} has no collection {name!r}; make it with `pseudoquery index` or "
@@ -137,8 +144,8 @@ class Collection:
                 )
             schema = client.describe_collection(name, timeout=TIMEOUT)
             types = {one["name"]: one["params"] for one in schema["fields"]}
-            if not {*_FACTS, "length", "facets", "vector"} <= types.keys():
-                raise _strange(address)
+            if not {*DOCUMENT_FIELDS, "length", "facets", "vector"} <= types.keys():
+                raise not_our_collection(address)
             index = client.describe_index(name, "vector", timeout=TIMEOUT) or {}
             client.load_collection(name, timeout=TIMEOUT)
             found = cls(client, address, Settings("", "", 0, {}), str(index.get("index_type")))
@@ -165,7 +172,7 @@ class Collection:
     @contextmanager
     def snapshot(self) -> Iterator[Collection]:
         """Read what has been acknowledged so far; Milvus keeps no older state to go back to."""
-        with plain_errors(self.address):
+        with milvus_errors(self.address):
             yield self
 
     bare_snapshot = snapshot  # there are no vectors that a reader of documents could do without
@@ -173,11 +180,11 @@ class Collection:
     @contextmanager
     def writer(self) -> Iterator[Collection]:
         """Change documents. There may be many writers: the newest version of a document counts."""
-        with plain_errors(self.address):
+        with milvus_errors(self.address):
             yield self
 
     @property
-    def view(self) -> View:
+    def view(self) -> VectorView:
         """Refuse: all vectors at once are what a folder has, and the engine does not give."""
         raise QueryError("an index in Milvus has no such comparison.")
 
@@ -187,7 +194,7 @@ class Collection:
 
     def count_vectors(self, expression: str = "") -> int:
         """Count vectors."""
-        return self._count(_both("is_vector == true", expression))
+        return self._count(both_expressions("is_vector == true", expression))
 
     def get(self, id: str) -> Stored | None:  # noqa: A002
         """Find a document by its id."""
@@ -199,39 +206,43 @@ class Collection:
         for block in self.blocks(where, vectors=False):
             yield from (kept.stored for kept in block)
 
-    def blocks(self, where: Where | None = None, *, vectors: bool = True) -> Iterator[list[Kept]]:
+    def blocks(
+        self, where: Where | None = None, *, vectors: bool = True
+    ) -> Iterator[list[StoredDocument]]:
         """Read the documents that satisfy a filter, some at a time, in order."""
-        first_rows = self.rows(_both("place == 0", narrowing(where)), ["document", "version"])
+        first_rows = self.rows(
+            both_expressions("place == 0", narrowing(where)), ["document", "version"]
+        )
         newest: dict[str, int] = {}
         for row in first_rows:
             newest[row["document"]] = max(row["version"], newest.get(row["document"], 0))
         in_order = sorted(newest, key=lambda id_: (newest[id_], id_))
-        for ids in groups(in_order, IDS_AT_ONCE):
+        for ids in in_groups(in_order, IDS_AT_ONCE):
             found = self.read(ids, vectors=vectors)
             allowed = satisfying(where, [kept.stored.document for kept in found.values()])
             yield sorted((found[id_] for id_ in allowed), key=lambda kept: kept.order)
 
-    def read(self, ids: Iterable[str], *, vectors: bool = True) -> dict[str, Kept]:
+    def read(self, ids: Iterable[str], *, vectors: bool = True) -> dict[str, StoredDocument]:
         """Read the documents with these ids, those that are there."""
-        wanted = [*_FACTS, "vector"] if vectors else _FACTS
+        wanted = [*DOCUMENT_FIELDS, "vector"] if vectors else DOCUMENT_FIELDS
         return {kept.stored.document.id: kept for kept in self._complete(ids, wanted)}
 
     def versions(self, ids: Iterable[str]) -> Iterator[Stored]:
         """Read all versions of the documents with these ids; the newest of each is the last."""
-        return (kept.stored for kept in self._complete(ids, _FACTS))
+        return (kept.stored for kept in self._complete(ids, DOCUMENT_FIELDS))
 
     def search(
         self, queries: NDArray[np.float32], number: int, expression: str = ""
-    ) -> list[Found]:
+    ) -> list[NearestRows]:
         """Find the `number` largest dot products for each query vector."""
         depth = {"HNSW": {"ef": max(2 * number, 128)}, "IVF_FLAT": {"nprobe": 128}}
         found = []
-        for some in groups(queries.tolist(), QUERIES_AT_ONCE):
+        for some in in_groups(queries.tolist(), QUERIES_AT_ONCE):
             answers = self._client.search(
                 self._name,
                 data=list(some),
                 anns_field="vector",
-                filter=_both("is_vector == true", expression),
+                filter=both_expressions("is_vector == true", expression),
                 limit=number,
                 output_fields=["document"],
                 search_params={"metric_type": "IP", "params": depth.get(self.first_step, {})},
@@ -239,7 +250,7 @@ class Collection:
                 timeout=TIMEOUT,
             )
             found += [
-                Found(
+                NearestRows(
                     [hit["entity"]["document"] for hit in hits], [hit["distance"] for hit in hits]
                 )
                 for hits in answers
@@ -271,9 +282,9 @@ class Collection:
 
     def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
         """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
-        for batch in groups(zip(documents, vectors, strict=True), IDS_AT_ONCE):
+        for batch in in_groups(zip(documents, vectors, strict=True), IDS_AT_ONCE):
             ids = [document.id for document, _ in batch]
-            known = list(self.rows(_of_documents(ids), ["version"]))
+            known = list(self.rows(documents_expression(ids), ["version"]))
             # A clock may have been set back: a new version must be newer than any that is there.
             first = max([time.time_ns(), *(row["version"] + 1 for row in known)])
             rows: list[dict[str, Any]] = []
@@ -281,24 +292,24 @@ class Collection:
                 rows += self.rows_of(document, own, first + number)
             self.insert_rows(rows)
             if known:
-                self.delete_rows(_both(_of_documents(ids), f"version < {first}"))
+                self.delete_rows(both_expressions(documents_expression(ids), f"version < {first}"))
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Delete documents; returns the ids that were there."""
         ids = list(dict.fromkeys(ids))
         there = self.read(ids, vectors=False)
-        for some in groups(ids, IDS_AT_ONCE):
-            self.delete_rows(_of_documents(some))
+        for some in in_groups(ids, IDS_AT_ONCE):
+            self.delete_rows(documents_expression(some))
         return [id_ for id_ in ids if id_ in there]
 
     def remembered(self, name: str) -> str | None:
         """Return the note of this name."""
-        row = next(self.rows(_of_note(name), ["content"]), None)
+        row = next(self.rows(note_expression(name), ["content"]), None)
         return None if row is None else str(row["content"])
 
     def forget(self, name: str) -> None:
         """Forget the note of this name."""
-        self.delete_rows(_of_note(name))
+        self.delete_rows(note_expression(name))
 
     def compact(self) -> None:
         """Let the engine give the space of deleted rows back."""
@@ -327,7 +338,7 @@ class Collection:
 
     def insert_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows, some in each request."""
-        for some in groups(rows, ROWS_AT_ONCE):
+        for some in in_groups(rows, ROWS_AT_ONCE):
             self._client.insert(self._name, list(some), timeout=TIMEOUT)
 
     def delete_rows(self, expression: str) -> None:
@@ -340,7 +351,7 @@ class Collection:
         """Write a document as rows."""
         self._check(document)
         own = self._rounded(vectors)
-        pieces = _pieces(document)
+        pieces = split_content(document)
         count = max(len(own), len(pieces))
         filled = np.zeros((count, self.settings.dimension), dtype=np.float32)
         filled[: len(own)] = own
@@ -377,16 +388,16 @@ class Collection:
         }
 
     def _settings_row(self) -> dict[str, Any]:
-        return self.bare_row(SETTINGS_PLACE, content=json.dumps(asdict(self.settings)))
+        return self.bare_row(SETTINGS_ROW, content=json.dumps(asdict(self.settings)))
 
     def _note_row(self, note: tuple[str, str]) -> dict[str, Any]:
         name, content = note
-        return self.bare_row(NOTE_PLACE, name, content=content)
+        return self.bare_row(NOTE_ROW, name, content=content)
 
     def _read_settings(self) -> Settings:
-        row = next(self.rows(f"place == {SETTINGS_PLACE}", ["content"]), None)
+        row = next(self.rows(f"place == {SETTINGS_ROW}", ["content"]), None)
         if row is None:
-            raise _strange(self.address)
+            raise not_our_collection(self.address)
         saved = json.loads(row["content"])
         if saved["format"] > FORMAT:
             raise IndexFolderError(
@@ -412,22 +423,22 @@ class Collection:
         shaped = vectors.reshape(-1, self.settings.dimension)
         return make_segment(shaped, nothing, nothing, dtype).decoded()
 
-    def _complete(self, ids: Iterable[str], output: list[str]) -> Iterator[Kept]:
+    def _complete(self, ids: Iterable[str], output: list[str]) -> Iterator[StoredDocument]:
         """Put documents together from their rows: all versions that are complete, older first."""
-        for some in groups(ids, IDS_AT_ONCE):
+        for some in in_groups(ids, IDS_AT_ONCE):
             versions: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
-            for row in self.rows(_of_documents(some), output):
+            for row in self.rows(documents_expression(some), output):
                 # A request that was sent twice, because its answer was lost, leaves rows twice.
                 versions[row["version"], row["document"]][row["place"]] = row
             for (version, id_), own in sorted(versions.items()):
                 if len(own) == own[min(own)]["rows"]:
                     yield self._kept(version, id_, [own[place] for place in sorted(own)])
 
-    def _kept(self, version: int, id_: str, rows: Sequence[Mapping[str, Any]]) -> Kept:
+    def _kept(self, version: int, id_: str, rows: Sequence[Mapping[str, Any]]) -> StoredDocument:
         title, text, metadata, place = json.loads("".join(row["content"] for row in rows))
         document = Document(id_, text, title, metadata, place)
         vectors = [row["vector"] for row in rows if row["is_vector"] and "vector" in row]
-        return Kept(
+        return StoredDocument(
             Stored(version, document, document_checksum(document)),
             np.array(vectors, dtype=np.float32).reshape(-1, self.settings.dimension),
         )
@@ -444,7 +455,7 @@ class Collection:
 
 
 def _create(client: Any, name: str, dimension: int, first_step: str) -> None:
-    kind = _milvus().DataType
+    kind = pymilvus().DataType
     schema = client.create_schema(auto_id=True, enable_dynamic_field=False)
     schema.add_field("row", kind.INT64, is_primary=True)
     schema.add_field("document", kind.VARCHAR, max_length=ID_BYTES)

@@ -20,9 +20,9 @@ NO_CONNECTION, NOT_LOADED = 2, 101
 
 
 @contextmanager
-def plain_errors(address: str) -> Iterator[None]:
+def milvus_errors(address: str) -> Iterator[None]:
     """Say in one sentence what Milvus could not do."""
-    milvus = _milvus()
+    milvus = pymilvus()
     import grpc
 
     try:
@@ -42,7 +42,7 @@ def plain_errors(address: str) -> Iterator[None]:
         raise ServiceError(f"Milvus at {address} refuses: {text}.") from error
 
 
-def _milvus() -> Any:
+def pymilvus() -> Any:
     try:
         import pymilvus
     except ImportError as error:
@@ -54,12 +54,12 @@ def _milvus() -> Any:
     return pymilvus
 
 
-def _connect(server: str, token: str) -> Any:
+def connect(server: str, token: str) -> Any:
     token = token or os.environ.get(TOKEN, "")
-    return _milvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
+    return pymilvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
 
 
-def _split(address: str) -> tuple[str, str]:
+def split_address(address: str) -> tuple[str, str]:
     """Part an address into the server's and the collection's name."""
     server, _, name = address.rpartition("/")
     scheme, _, host = server.partition("://")
@@ -76,7 +76,7 @@ def _split(address: str) -> tuple[str, str]:
     return server, name
 
 
-def _strange(address: str) -> IndexFolderError:
+def not_our_collection(address: str) -> IndexFolderError:
     return IndexFolderError(
         f"{address} is a collection that was not made by pseudoquery, or not to the end; "
         "choose another name, or drop it in Milvus."

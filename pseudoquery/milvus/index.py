@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from pseudoquery.errors import ModelError, QueryError
 from pseudoquery.files import new_folder
-from pseudoquery.index import Index, made_with
+from pseudoquery.index import Index, new_settings
 from pseudoquery.method.representation import Representation
-from pseudoquery.milvus.collection import IDS_AT_ONCE, Collection, FirstStep
-from pseudoquery.search.rank import Asked, Ranked
+from pseudoquery.milvus.collection import IDS_AT_ONCE, Collection, MilvusIndexType
+from pseudoquery.search.rank import RankedOrdinals, RankRequest
 from pseudoquery.search.settings import Mode
 from pseudoquery.storage.snapshot import Snapshot
 from pseudoquery.storage.store import Store
@@ -55,7 +55,7 @@ class MilvusIndex(Index):
         vector_type: Literal["float16", "float32", "int8"] = "float16",
         precision: Precision = "float32",
         notes: Mapping[str, str] | None = None,
-        first_step: FirstStep = "FLAT",
+        first_step: MilvusIndexType = "FLAT",
         token: str = "",
     ) -> MilvusIndex:
         """Make a new, empty collection at http://HOST:PORT/NAME, or .../DATABASE/NAME.
@@ -63,7 +63,7 @@ class MilvusIndex(Index):
         With the first step "FLAT" answers can be proven; "HNSW" and "IVF_FLAT" are approximate.
         Without a token, the one in the environment variable MILVUS_TOKEN is used.
         """
-        loaded, settings = made_with(model, representation, long, vector_type, precision)
+        loaded, settings = new_settings(model, representation, long, vector_type, precision)
         made = Collection.create(str(address), settings, first_step, token=token, notes=notes)
         return cls(made, loaded)
 
@@ -85,7 +85,7 @@ class MilvusIndex(Index):
         folder: str | Path,
         *,
         model: str | MultiVectorEncoder | None = None,
-        first_step: FirstStep = "FLAT",
+        first_step: MilvusIndexType = "FLAT",
         token: str = "",
     ) -> MilvusIndex:
         """Make a collection with the settings, documents and vectors of an index folder."""
@@ -149,11 +149,11 @@ class MilvusIndex(Index):
         raise QueryError(f"{self.folder} is kept by Milvus, which repairs its files itself.")
 
     def _rank(
-        self, asked: Asked, vectors: Sequence[NDArray[np.float32]], mode: Mode
-    ) -> tuple[Asked, list[Ranked]]:
+        self, asked: RankRequest, vectors: Sequence[NDArray[np.float32]], mode: Mode
+    ) -> tuple[RankRequest, list[RankedOrdinals]]:
         """Rank documents; those of the answers come with them."""
-        from pseudoquery.milvus.search import Recalled, Search
-        from pseudoquery.search.two_step import Depth
+        from pseudoquery.milvus.search import MilvusSearch, RecalledDocuments
+        from pseudoquery.search.two_step import RecallDepth
 
         if mode != "dense":
             raise QueryError(f"in Milvus documents are found by mode 'dense' only, not {mode!r}.")
@@ -162,12 +162,12 @@ class MilvusIndex(Index):
                 f"the structure {asked.settings.structure!r} can't be chosen for a search in "
                 "Milvus; choose the collection's `first_step` when it is made."
             )
-        depth = Depth(asked.settings.recall, asked.settings.recall_vectors)
-        asking = Search(
+        depth = RecallDepth(asked.settings.recall, asked.settings.recall_vectors)
+        asking = MilvusSearch(
             self.collection, self.representation, asked.top, depth, asked.where, asked.exact
         )
         bests = asking.best(vectors)
-        recalled = Recalled(bests, self.settings.dimension)
+        recalled = RecalledDocuments(bests, self.settings.dimension)
         ranked = [recalled.ranked(best) for best in bests]
         return replace(asked, snapshot=cast(Snapshot, recalled)), ranked
 

@@ -18,12 +18,12 @@ from pseudoquery.storage.snapshot import Stored
 PIECE = 8_000
 """Characters of a document's content in one row: an answer of few rows is not too long to send."""
 _Item = TypeVar("_Item")
-SETTINGS_PLACE, NOTE_PLACE = -1, -2
-_FACTS = ["document", "version", "place", "rows", "is_vector", "content"]
+SETTINGS_ROW, NOTE_ROW = -1, -2
+DOCUMENT_FIELDS = ["document", "version", "place", "rows", "is_vector", "content"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredDocument:
     """A document as the collection holds it, with its vectors (k, dim) if they were asked for."""
 
     stored: Stored
@@ -35,7 +35,7 @@ class Kept:
         return self.stored.ordinal, self.stored.document.id
 
 
-def _pieces(document: Document) -> list[str]:
+def split_content(document: Document) -> list[str]:
     """Write a document as JSON, in pieces that fit into a row each."""
     content = json.dumps(
         [document.title, document.text, dict(document.metadata), document.place],
@@ -44,20 +44,20 @@ def _pieces(document: Document) -> list[str]:
     return [content[start : start + PIECE] for start in range(0, len(content), PIECE)]
 
 
-def _of_documents(ids: Sequence[str]) -> str:
+def documents_expression(ids: Sequence[str]) -> str:
     """Describe the rows of documents; the settings and notes have names of their own."""
-    return _both("place >= 0", one_of("document", ids))
+    return both_expressions("place >= 0", one_of("document", ids))
 
 
-def _of_note(name: str) -> str:
-    return _both(f"place == {NOTE_PLACE}", one_of("document", [name]))
+def note_expression(name: str) -> str:
+    return both_expressions(f"place == {NOTE_ROW}", one_of("document", [name]))
 
 
-def _both(first: str, second: str) -> str:
+def both_expressions(first: str, second: str) -> str:
     return f"{first} and ({second})" if second else first
 
 
-def groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
+def in_groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
     """Part items into groups of `count`."""
     rest = iter(items)
     while group := tuple(islice(rest, count)):

@@ -17,27 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation
-from pseudoquery.milvus.collection import LARGEST_SEARCH, Collection, Found
+from pseudoquery.milvus.collection import LARGEST_SEARCH, Collection, NearestRows
 from pseudoquery.milvus.filters import narrowing, satisfying
-from pseudoquery.milvus.rows import Kept
+from pseudoquery.milvus.rows import StoredDocument
 from pseudoquery.search.exact_scores import exact_scores, rounding
-from pseudoquery.search.rank import Ranked
-from pseudoquery.search.two_step import Depth, Queries
+from pseudoquery.search.rank import RankedOrdinals
+from pseudoquery.search.two_step import Queries, RecallDepth
 from pseudoquery.storage.filters import Where
 from pseudoquery.storage.segments import Segment
 from pseudoquery.storage.snapshot import Stored
-from pseudoquery.storage.vector_view import View, make_view
+from pseudoquery.storage.vector_view import VectorView, make_view
 
 VECTORS_PER_DOCUMENT = 3
 """How many vectors are asked for at first; most often they are of enough documents."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredDocument:
     """A document and its exact score."""
 
     score: float
-    kept: Kept
+    kept: StoredDocument
 
     @property
     def order(self) -> tuple[float, int, str]:
@@ -46,18 +46,18 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestDocuments:
     """The best documents for one query."""
 
-    scored: list[Scored]
+    scored: list[ScoredDocument]
     certified: bool
     candidates: int
 
 
-class Recalled:
+class RecalledDocuments:
     """The documents of some answers, in place of the snapshot that an index folder would give."""
 
-    def __init__(self, bests: Sequence[Best], dimension: int) -> None:
+    def __init__(self, bests: Sequence[BestDocuments], dimension: int) -> None:
         found = {one.kept.order: one.kept for best in bests for one in best.scored}
         self._kept = [found[order] for order in sorted(found)]
         self._numbers = {kept.order: number for number, kept in enumerate(self._kept)}
@@ -71,9 +71,9 @@ class Recalled:
         """Map every document's number to its id."""
         return {number: kept.stored.document.id for number, kept in enumerate(self._kept)}
 
-    def ranked(self, best: Best) -> Ranked:
+    def ranked(self, best: BestDocuments) -> RankedOrdinals:
         """Name the documents of an answer by their numbers."""
-        return Ranked(
+        return RankedOrdinals(
             tuple(self._numbers[one.kept.order] for one in best.scored),
             tuple(one.score for one in best.scored),
             best.certified,
@@ -82,17 +82,17 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class MilvusSearch:
     """What is asked of a collection, and how."""
 
     collection: Collection
     representation: Representation
     top: int
-    depth: Depth
+    depth: RecallDepth
     where: Where | None
     exact: bool
 
-    def best(self, queries: Queries) -> list[Best]:
+    def best(self, queries: Queries) -> list[BestDocuments]:
         """Rank documents for each query."""
         bests = self._recall(queries)
         doubtful = [row for row, best in enumerate(bests) if self.exact and not best.certified]
@@ -101,12 +101,12 @@ class Search:
             bests[row] = best
         return bests
 
-    def _recall(self, queries: Queries) -> list[Best]:
+    def _recall(self, queries: Queries) -> list[BestDocuments]:
         expression = narrowing(self.where)
         wanted = max(self.depth.documents, self.top)
         number = min(self.depth.vectors or VECTORS_PER_DOCUMENT * wanted, LARGEST_SEARCH)
-        known: dict[str, Kept | None] = {}
-        bests: dict[int, Best] = {}
+        known: dict[str, StoredDocument | None] = {}
+        bests: dict[int, BestDocuments] = {}
         pending = list(range(len(queries)))
         while pending:
             found = self._first_step([queries[row] for row in pending], number, expression)
@@ -132,12 +132,14 @@ class Search:
             pending, number = unfinished, min(2 * number, LARGEST_SEARCH)
         return [bests[row] for row in range(len(queries))]
 
-    def _first_step(self, queries: Queries, number: int, expression: str) -> list[list[Found]]:
+    def _first_step(
+        self, queries: Queries, number: int, expression: str
+    ) -> list[list[NearestRows]]:
         """Ask the engine for all vectors of all queries at once."""
         found = iter(self.collection.search(np.concatenate(list(queries)), number, expression))
         return [[next(found) for _ in query] for query in queries]
 
-    def _read(self, ids: set[str], known: dict[str, Kept | None]) -> None:
+    def _read(self, ids: set[str], known: dict[str, StoredDocument | None]) -> None:
         """Fetch documents that are not known yet; None where one is gone or fails the filter."""
         new = sorted(ids - known.keys())
         read = self.collection.read(new)
@@ -146,7 +148,7 @@ class Search:
         usable = {id_ for id_ in allowed if len(read[id_].vectors)}
         known |= {id_: read[id_] if id_ in usable else None for id_ in new}
 
-    def _is_everything(self, parts: Sequence[Found], number: int, expression: str) -> bool:
+    def _is_everything(self, parts: Sequence[NearestRows], number: int, expression: str) -> bool:
         """Say whether the engine has returned all the vectors there are."""
         returned = max(len(part.ids) for part in parts)
         if returned == number:
@@ -156,11 +158,11 @@ class Search:
     def _proven(
         self,
         query: NDArray[np.float32],
-        kept: list[Kept],
-        parts: Sequence[Found],
+        kept: list[StoredDocument],
+        parts: Sequence[NearestRows],
         everything: bool,
         norm: float,
-    ) -> Best:
+    ) -> BestDocuments:
         """Score candidates; they are proven if no document left out can reach the last of them."""
         scored = self._scored(query, kept)
         certified = everything
@@ -169,18 +171,20 @@ class Search:
             room = len(query) * rounding(bounded, query, self.representation)
             ceiling = self.representation.scale * sum(part.dots[-1] for part in parts) + room
             certified = scored[-1].score > ceiling
-        return Best(scored, certified, len(kept))
+        return BestDocuments(scored, certified, len(kept))
 
-    def _scored(self, query: NDArray[np.float32], kept: list[Kept]) -> list[Scored]:
+    def _scored(
+        self, query: NDArray[np.float32], kept: list[StoredDocument]
+    ) -> list[ScoredDocument]:
         """Score documents exactly; return the best."""
         view = view_of(kept, query.shape[1])
         scores = exact_scores(view, query, np.arange(len(kept)), self.representation)
-        scored = [Scored(*one) for one in zip(scores.tolist(), kept, strict=True)]
+        scored = [ScoredDocument(*one) for one in zip(scores.tolist(), kept, strict=True)]
         return sorted(scored, key=lambda one: one.order)[: self.top]
 
-    def _compared_with_all(self, queries: Queries) -> list[Best]:
+    def _compared_with_all(self, queries: Queries) -> list[BestDocuments]:
         """Fetch and score all documents, some at a time."""
-        scored: list[list[Scored]] = [[] for _ in queries]
+        scored: list[list[ScoredDocument]] = [[] for _ in queries]
         count = 0
         for block in self.collection.blocks(self.where) if queries else ():
             kept = [one for one in block if len(one.vectors)]
@@ -188,10 +192,10 @@ class Search:
             for row, query in enumerate(queries):
                 both = scored[row] + self._scored(query, kept)
                 scored[row] = sorted(both, key=lambda one: one.order)[: self.top]
-        return [Best(own, certified=True, candidates=count) for own in scored]
+        return [BestDocuments(own, certified=True, candidates=count) for own in scored]
 
 
-def view_of(kept: Sequence[Kept], dimension: int, norm: float = 0.0) -> View:
+def view_of(kept: Sequence[StoredDocument], dimension: int, norm: float = 0.0) -> VectorView:
     """Lay documents side by side, as the scoring functions read them."""
     nothing = np.zeros((0, dimension), dtype=np.float32)
     segment = Segment(

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from pseudoquery.errors import ModelError
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 from pseudoquery.research.tables import HEADLINE, ROWS, Experiment
 
 Result = Mapping[str, Any]
@@ -22,9 +22,9 @@ MORE = ("RR@100", "Success@20", "R@1000")
 def write_report(name: str, experiment: Experiment, results: Sequence[Result], out: Path) -> None:
     """Write OUT/NAME.md, .json and .svg."""
     out.mkdir(parents=True, exist_ok=True)
-    write_durably(out / f"{name}.md", markdown(name, experiment, results).encode())
+    write_atomically(out / f"{name}.md", markdown(name, experiment, results).encode())
     shown = [_shown(experiment, result) for result in results]
-    write_durably(out / f"{name}.json", json.dumps(shown, indent=1).encode())
+    write_atomically(out / f"{name}.json", json.dumps(shown, indent=1).encode())
     plot(experiment, results, out / f"{name}.svg")
 
 
@@ -63,7 +63,7 @@ def write_rates(out: Path) -> None:
         kept = [result for result in kept if result["row"] in ROWS]
         if kept:
             parts += [f"## Schedule {schedule.name}", "", *_rates_table(kept), ""]
-    write_durably(out / "rates.md", "\n".join(parts).encode())
+    write_atomically(out / "rates.md", "\n".join(parts).encode())
 
 
 def _rates_table(results: Sequence[Result]) -> list[str]:

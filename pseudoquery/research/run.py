@@ -27,24 +27,24 @@ from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.encoding.encode import document_text
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import QueryError
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 from pseudoquery.research.provenance import commit, source
 from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, SMALL, Experiment
 from pseudoquery.search.bm25 import rank_by_words
-from pseudoquery.search.fusion import FUSION_DEPTH, Fusion, Scored, fuse
-from pseudoquery.training.batches import Material
+from pseudoquery.search.fusion import FUSION_DEPTH, Fusion, ScoredOrdinals, fuse
+from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.config import Config, load_named, short_name
 from pseudoquery.training.mine import mine_by_words
 from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.refresh import negatives_path
-from pseudoquery.training.train import load_material, starting_model, train
+from pseudoquery.training.train import load_sets, starting_model, train
 from pseudoquery.training.validation import (
     DEPTH,
-    Exam,
-    answers,
-    grades,
+    ValidationSet,
     judged_queries,
-    prepare_exam,
+    per_query_measures,
+    rank_queries,
+    validation_set,
 )
 
 SMALL_K = 4
@@ -53,7 +53,7 @@ NOWHERE = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExperimentOptions:
     """What is to be done."""
 
     name: str
@@ -71,7 +71,7 @@ class Order:
     """Train nothing: report what is there."""
 
 
-def carry_out(order: Order, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+def carry_out(order: ExperimentOptions, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """Do what is still to be done; return the results of all rows and seeds, BM25 first."""
     experiment = find(order.name)
     rows = order.rows or experiment.rows
@@ -79,7 +79,7 @@ def carry_out(order: Order, tell: Callable[[str], None]) -> list[dict[str, Any]]
         raise QueryError(
             f"{order.name} has no row {min(unknown)!r}; it has {', '.join(experiment.rows)}."
         )
-    bench = Bench(order, experiment)
+    bench = ExperimentRunner(order, experiment)
     results = [bench.by_words()]
     for row, seed in product(rows, range(order.seeds)):
         if (kept := bench.kept(row, seed)) is not None:
@@ -99,16 +99,16 @@ def find(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-class Bench:
+class ExperimentRunner:
     """What the rows of an experiment share: tokenised texts, and BM25's rankings."""
 
-    def __init__(self, order: Order, experiment: Experiment) -> None:
+    def __init__(self, order: ExperimentOptions, experiment: Experiment) -> None:
         self._order = order
         self._experiment = experiment
         self._checksums = {test: _checksum(order.data / test) for test in self._tests()}
-        self._material: Material | None = None
-        self._exams: dict[str, Exam] = {}
-        self._words: dict[str, list[Scored]] = {}
+        self._material: TokenisedSets | None = None
+        self._exams: dict[str, ValidationSet] = {}
+        self._words: dict[str, list[ScoredOrdinals]] = {}
 
     def by_words(self) -> dict[str, Any]:
         """Judge BM25 alone."""
@@ -135,7 +135,7 @@ class Bench:
         config = replace(config, output=str(self._order.out / "work" / self._kind() / name))
         started = time.perf_counter()
         if self._material is None:
-            self._material = load_material(config, starting_model(config), self._tokens())
+            self._material = load_sets(config, starting_model(config), self._tokens())
         self._lay_out_negatives(config, self._material)
         folder = train(config, self._material).parent
         seconds = time.perf_counter() - started
@@ -151,10 +151,10 @@ class Bench:
             **told,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, json.dumps(result, indent=1).encode())
+        write_atomically(path, json.dumps(result, indent=1).encode())
         return result
 
-    def _lay_out_negatives(self, config: Config, material: Material) -> None:
+    def _lay_out_negatives(self, config: Config, material: TokenisedSets) -> None:
         """Give a training BM25's negatives: they are the same for all rows, and take minutes."""
         told = json.dumps([self._checksums, config.mine_depth])
         name = f"negatives-{hashlib.sha256(told.encode()).hexdigest()[:8]}.jsonl"
@@ -164,7 +164,7 @@ class Bench:
             write_negatives(mine_by_words(material.lessons, config.mine_depth), kept)
         first = negatives_path(Path(config.output), 0)
         first.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(first, kept.read_bytes())
+        write_atomically(first, kept.read_bytes())
 
     def _told(self, config: Config) -> dict[str, Any]:
         return {"settings": _portable(config), "data": self._checksums}
@@ -202,25 +202,25 @@ class Bench:
     def _judged(self, model: MultiVectorEncoder, test: str) -> dict[str, dict[str, float]]:
         """Judge a model alone, and together with BM25."""
         exam = self._exam(test)
-        given = answers(model, exam)
-        dense: list[Scored] = [
+        given = rank_queries(model, exam)
+        dense: list[ScoredOrdinals] = [
             list(zip(own[:FUSION_DEPTH], found[:FUSION_DEPTH], strict=True))
             for own, found in zip(given.places.tolist(), given.scores.tolist(), strict=True)
         ]
-        figures = {"alone": _means(grades(given.places, exam.gains))}
+        figures = {"alone": _means(per_query_measures(given.places, exam.gains))}
         for fusion in get_args(Fusion):
             pairs = zip(dense, self._ranked_by_words(test), strict=True)
             fused = [fuse(own, words[:FUSION_DEPTH], fusion, 0.5) for own, words in pairs]
             figures[fusion] = _figures(fused, exam)
         return figures | {"size": {"vectors": given.vectors}}
 
-    def _exam(self, test: str) -> Exam:
+    def _exam(self, test: str) -> ValidationSet:
         if test not in self._exams:
             model = load_model(self._order.model)
-            self._exams[test] = prepare_exam(model, self._dataset(test), test, self._tokens())
+            self._exams[test] = validation_set(model, self._dataset(test), test, self._tokens())
         return self._exams[test]
 
-    def _ranked_by_words(self, test: str) -> list[Scored]:
+    def _ranked_by_words(self, test: str) -> list[ScoredOrdinals]:
         """Rank by BM25; kept in a file, as it takes minutes and changes only with the data."""
         if test in self._words:
             return self._words[test]
@@ -233,7 +233,7 @@ class Bench:
         queries = [query.text for query in judged_queries(dataset)]
         self._words[test] = list(rank_by_words(texts, queries, DEPTH))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, json.dumps(self._words[test]).encode())
+        write_atomically(path, json.dumps(self._words[test]).encode())
         return self._words[test]
 
     def _tokens(self) -> Path:
@@ -243,7 +243,7 @@ class Bench:
         return load_named(f"{self._order.data / test}:{COLLECTIONS[test]}")
 
 
-def made_by(order: Order) -> dict[str, str]:
+def made_by(order: ExperimentOptions) -> dict[str, str]:
     """Describe the code, the machine and the libraries, to be kept beside a figure."""
     device = "cpu"
     if torch.cuda.is_available():
@@ -260,7 +260,7 @@ def made_by(order: Order) -> dict[str, str]:
     }
 
 
-def _command(order: Order) -> str:
+def _command(order: ExperimentOptions) -> str:
     """Write the command, without the places where folders lie on this machine."""
     parts = ["pseudoquery", "experiment", order.name, "--data", order.data.name]
     parts += ["--out", order.out.name, "--model", Path(order.model).name]
@@ -295,13 +295,13 @@ def _curve(history: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {name: [round(float(entry[name]), 5) for entry in steps] for name in names}
 
 
-def _figures(rankings: Sequence[Scored], exam: Exam) -> dict[str, float]:
+def _figures(rankings: Sequence[ScoredOrdinals], exam: ValidationSet) -> dict[str, float]:
     """Average the measures of rankings that may be of any length."""
     places = np.full((len(rankings), DEPTH), NOWHERE)
     for row, ranking in enumerate(rankings):
         best = [place for place, _ in ranking[:DEPTH]]
         places[row, : len(best)] = best
-    return _means(grades(places, exam.gains))
+    return _means(per_query_measures(places, exam.gains))
 
 
 def _means(measures: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:

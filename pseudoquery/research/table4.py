@@ -19,7 +19,7 @@ from pseudoquery.bench.kmeans import clustered, encoder, hard_tokens
 from pseudoquery.bench.machine import machine, replayed, synthetic_vectors, timed
 from pseudoquery.bench.report import duration
 from pseudoquery.errors import QueryError
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 from pseudoquery.method.gpu import runs_kernels
 from pseudoquery.research.provenance import commit, source
 
@@ -74,8 +74,8 @@ def carry_out(out: Path, small: bool = False) -> dict[str, Any]:
         "paper": PAPER,
     }
     out.mkdir(parents=True, exist_ok=True)
-    write_durably(out / "table4.md", markdown(report).encode())
-    write_durably(out / "table4.json", json.dumps(report, indent=1).encode())
+    write_atomically(out / "table4.md", markdown(report).encode())
+    write_atomically(out / "table4.json", json.dumps(report, indent=1).encode())
     return report
 
 
@@ -140,11 +140,11 @@ def _queries(sizes: Sizes, device: str) -> dict[str, float]:
 
 
 def _ask_gpu(sizes: Sizes, k: int) -> Callable[[], Any]:
-    from pseudoquery.bench.gpu_search import asking, synthetic_corpus
+    from pseudoquery.bench.gpu_search import search_job, synthetic_corpus
 
     corpus = synthetic_corpus(sizes.documents, k, sizes.dimension, "float16")
     query = torch.randn(1, sizes.dimension, device="cuda") / sizes.dimension**0.5
-    return asking(corpus, query, sizes.top)
+    return search_job(corpus, query, sizes.top)
 
 
 def _ask_cpu(sizes: Sizes, k: int) -> Callable[[], Any]:

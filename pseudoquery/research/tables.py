@@ -28,7 +28,7 @@ HEADLINE = {"scifact": "nDCG@10", "medquad-pages": "nDCG@10"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One way to represent documents, and how it is trained."""
 
     label: str
@@ -83,36 +83,38 @@ MAXSIM_SCALE = 4.0
 """What MaxSim is multiplied by before the loss: with 1 it is too soft to learn from."""
 
 
-def _pseudo(label: str, **changes: Any) -> Row:
+def _pseudo(label: str, **changes: Any) -> TableRow:
     """Cluster as the paper does: tokens from all over a document."""
     plain = {"locality": 0.0, "mix_mean": 1.0, "scale": 40.0}
-    return Row(label, 2e-4, preset("recommended", **plain | changes))
+    return TableRow(label, 2e-4, preset("recommended", **plain | changes))
 
 
-def _local(k: int) -> Row:
+def _local(k: int) -> TableRow:
     """Cluster tokens that stand near each other."""
     representation = preset("recommended", k=k, locality=2.0, mix_mean=0.5, scale=40.0)
-    return Row(f"pseudo queries by place, k={k}", 2e-4, representation)
+    return TableRow(f"pseudo queries by place, k={k}", 2e-4, representation)
 
 
-def _all_query_tokens(label: str, locality: float) -> Row:
+def _all_query_tokens(label: str, locality: float) -> TableRow:
     changes = {"k": 32, "query": "tokens", "score": "max", "mix_mean": 0.0}
     representation = preset("recommended", locality=locality, scale=MAXSIM_SCALE, **changes)
-    return Row(f"{label}, k=32, all query tokens (MaxSim)", 5e-4, representation)
+    return TableRow(f"{label}, k=32, all query tokens (MaxSim)", 5e-4, representation)
 
 
-ROWS: dict[str, Row] = {
-    "cls": Row("CLS (DPR)", 1e-4, Representation("cls", "cls", special_tokens=True)),
-    "mean": Row("mean (RepBERT)", 1e-4, PRESETS["single-vector"]),
-    "first": Row("first k tokens (ME-BERT), k=16", 2e-4, Representation("first", k=16)),
-    "learnt": Row("learnt k codes (Poly-Encoder), k=16", 5e-4, Representation("learnt", k=16)),
-    "random": Row("random k tokens, k=16", 2e-4, Representation("random", k=16)),
-    "stretches": Row(
+ROWS: dict[str, TableRow] = {
+    "cls": TableRow("CLS (DPR)", 1e-4, Representation("cls", "cls", special_tokens=True)),
+    "mean": TableRow("mean (RepBERT)", 1e-4, PRESETS["single-vector"]),
+    "first": TableRow("first k tokens (ME-BERT), k=16", 2e-4, Representation("first", k=16)),
+    "learnt": TableRow("learnt k codes (Poly-Encoder), k=16", 5e-4, Representation("learnt", k=16)),
+    "random": TableRow("random k tokens, k=16", 2e-4, Representation("random", k=16)),
+    "stretches": TableRow(
         "k equal stretches of the text, k=16",
         2e-4,
         Representation("stretches", k=16, mix_mean=0.5, scale=40.0),
     ),
-    "tokens": Row("all tokens (ColBERT)", 2e-4, preset("late-interaction", scale=MAXSIM_SCALE)),
+    "tokens": TableRow(
+        "all tokens (ColBERT)", 2e-4, preset("late-interaction", scale=MAXSIM_SCALE)
+    ),
     "pseudo-4": _pseudo("pseudo queries, k=4", k=4),
     "pseudo-8": _pseudo("pseudo queries, k=8", k=8),
     "pseudo-16": _pseudo("pseudo queries, k=16"),

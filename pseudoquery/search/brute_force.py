@@ -22,12 +22,15 @@ from pseudoquery.method.scores import similarity_matrix
 ELEMENTS = {"cpu": 1 << 24, "gpu": 1 << 29}
 """Dot products held at once."""
 
-Encoded = tuple[Tensor, Tensor, Sequence[int]]
+EncodedBatch = tuple[Tensor, Tensor, Sequence[int]]
 """Vectors of some texts (texts, widest, dim), their mask (texts, widest), and the texts' places."""
 
 
 def rank_all(
-    queries: Sequence[Encoded], documents: Sequence[Encoded], settings: Representation, top: int
+    queries: Sequence[EncodedBatch],
+    documents: Sequence[EncodedBatch],
+    settings: Representation,
+    top: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the best documents' places (queries, top) and scores; equal ones in corpus order."""
     asked = sum(len(own) for *_, own in queries)
@@ -71,8 +74,8 @@ def _products(queries: Tensor) -> Iterator[None]:
 
 
 def _few_at_once(
-    queries: Sequence[Encoded], documents: Sequence[Encoded], there: int
-) -> Iterator[Encoded]:
+    queries: Sequence[EncodedBatch], documents: Sequence[EncodedBatch], there: int
+) -> Iterator[EncodedBatch]:
     """Cut batches of queries so small that their dot products can be held."""
     widest = max((mask.numel() for _, mask, _ in documents), default=1)
     for values, mask, own in queries:

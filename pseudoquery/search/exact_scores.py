@@ -8,18 +8,21 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation, Score
 from pseudoquery.method.scores import attention
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
 
 def exact_scores(
-    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
+    view: VectorView,
+    query: NDArray[np.float32],
+    documents: NDArray[np.int64],
+    settings: Representation,
 ) -> NDArray[np.float64]:
     """Score documents by all of their vectors (Eq. 4-6, or MaxSim).
 
     A document is padded to the next power of two, so that the order of its sums, and its score to
     the last bit, depends on no other document, and a very long one does not widen all.
     """
-    widths = 2 ** np.ceil(np.log2(np.maximum(_counts(view, documents), 1))).astype(np.int64)
+    widths = 2 ** np.ceil(np.log2(np.maximum(vector_counts(view, documents), 1))).astype(np.int64)
     scores = np.empty(len(documents))
     for width in set(widths.tolist()):
         mine = widths == width
@@ -47,14 +50,14 @@ def score_of(dots: NDArray[np.float64], score: Score) -> NDArray[np.float64]:
 
 
 def dots_of(
-    view: View,
+    view: VectorView,
     query: NDArray[np.float32],
     documents: NDArray[np.int64],
     settings: Representation,
     width: int,
 ) -> NDArray[np.float64]:
     """Return the scaled dot products (documents, query vectors, width), padded with -inf."""
-    counts = _counts(view, documents)
+    counts = vector_counts(view, documents)
     vectors = view.vectors_of(documents).astype(np.float64)
     # Not a matrix product: BLAS rounds a row differently depending on where it stands.
     products = np.einsum("vd,qd->vq", vectors, query.astype(np.float64), optimize=False)
@@ -63,7 +66,7 @@ def dots_of(
     return dots.transpose(0, 2, 1)
 
 
-def rounding(view: View, query: NDArray[np.float32], settings: Representation) -> float:
+def rounding(view: VectorView, query: NDArray[np.float32], settings: Representation) -> float:
     """Bound the error of a scaled single-precision dot product with any vector of the view.
 
     A sum of d products, added in any order, is off by at most d units in the last place of the
@@ -76,17 +79,20 @@ def rounding(view: View, query: NDArray[np.float32], settings: Representation) -
     return float(settings.scale * bound)
 
 
-def _counts(view: View, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+def vector_counts(view: VectorView, documents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Say how many vectors each of these documents has."""
     return view.offsets[documents + 1] - view.offsets[documents]
 
 
-def weights_of(
-    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], settings: Representation
+def pseudo_query_weights(
+    view: VectorView,
+    query: NDArray[np.float32],
+    documents: NDArray[np.int64],
+    settings: Representation,
 ) -> list[list[float]]:
     """Say how much each vector of each document weighs for this query."""
     weights: list[list[float]] = []
-    for document, count in zip(documents, _counts(view, documents).tolist(), strict=True):
+    for document, count in zip(documents, vector_counts(view, documents).tolist(), strict=True):
         dots = dots_of(view, query, np.array([document]), settings, max(count, 1))
         weights.append(attention(torch.from_numpy(dots), settings.score)[0, :count].tolist())
     return weights

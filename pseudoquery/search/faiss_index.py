@@ -12,8 +12,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.search.int8_scan import Found
-from pseudoquery.storage.vector_view import View
+from pseudoquery.search.int8_scan import NearestVectors
+from pseudoquery.storage.vector_view import VectorView
 
 BLOCK = 16_384
 """Vectors read at once while building."""
@@ -23,7 +23,7 @@ IN_SIGHT = 128
 
 
 @dataclass(slots=True)
-class FirstStep:
+class FaissIndex:
     """A Faiss structure and what is known about its exactness."""
 
     kind: str
@@ -47,19 +47,19 @@ class FirstStep:
 
     def search(
         self, queries: NDArray[np.float32], count: int, allowed: NDArray[np.bool_] | None
-    ) -> Found:
+    ) -> NearestVectors:
         """Find the `count` largest dot products, among allowed positions, for each query."""
         parameters = self._parameters(count, allowed)
         # Faiss shares out the queries: for one, threads only wait for each other.
         with faiss_threads(1) if len(queries) == 1 else nullcontext():
             dots, positions = self.index.search(queries, count, params=parameters)
         dots[positions < 0] = -np.inf
-        return Found(dots, positions)
+        return NearestVectors(dots, positions)
 
     def _parameters(self, count: int, allowed: NDArray[np.bool_] | None) -> Any:
         # The selector must outlive the call, and Faiss does not keep the bitmap: the parameters
         # object holds both.
-        chosen = {} if allowed is None else {"sel": faiss.IDSelectorBitmap(_bitmap(allowed))}
+        chosen = {} if allowed is None else {"sel": faiss.IDSelectorBitmap(pack_bits(allowed))}
         if self.kind.startswith("hnsw"):
             return faiss.SearchParametersHNSW(efSearch=max(count, IN_SIGHT), **chosen)
         if self.kind.startswith("ivf"):
@@ -68,7 +68,7 @@ class FirstStep:
         return faiss.SearchParameters(**chosen)
 
 
-def build_faiss(kind: str, view: View) -> FirstStep:
+def build_faiss(kind: str, view: VectorView) -> FaissIndex:
     """Build a Faiss structure over all vectors of a view."""
     dimension = view.segments[0].vectors.shape[1]
     clusters = max(1, int(4 * view.vector_count**0.5))
@@ -86,31 +86,31 @@ def build_faiss(kind: str, view: View) -> FirstStep:
         index.cp.min_points_per_centroid = 1  # Faiss would print a warning for a tiny index
     if not index.is_trained:
         index.train(_sample(view))
-    step = FirstStep(kind, view.epoch, index)
+    step = FaissIndex(kind, view.epoch, index)
     extend(step, view)
     return step
 
 
-def extend(step: FirstStep, view: View) -> None:
+def extend(step: FaissIndex, view: VectorView) -> None:
     """Add the vectors that were appended since the structure was built."""
     for start in range(step.index.ntotal, view.vector_count, BLOCK):
         block = view.vectors(start, min(start + BLOCK, view.vector_count))
         step.index.add(block)
 
 
-def clone(step: FirstStep) -> FirstStep:
+def clone(step: FaissIndex) -> FaissIndex:
     """Copy a structure, so that the copy can grow while the original is searched."""
     return replace(step, index=faiss.clone_index(step.index))
 
 
-def write_faiss(step: FirstStep, path: Path) -> None:
+def write_faiss(step: FaissIndex, path: Path) -> None:
     """Write a structure straight to a file: memory may hold it once and not twice."""
     faiss.write_index(step.index, str(path))
 
 
-def read_faiss(path: Path, kind: str, epoch: int) -> FirstStep:
+def read_faiss(path: Path, kind: str, epoch: int) -> FaissIndex:
     """Read a structure that `write_faiss` wrote; Faiss believes whatever the file says."""
-    return FirstStep(kind, epoch, faiss.read_index(str(path)))
+    return FaissIndex(kind, epoch, faiss.read_index(str(path)))
 
 
 @contextmanager
@@ -124,11 +124,11 @@ def faiss_threads(count: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def _bitmap(allowed: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def pack_bits(allowed: NDArray[np.bool_]) -> NDArray[np.uint8]:
     return np.packbits(allowed, bitorder="little")
 
 
-def _sample(view: View) -> NDArray[np.float32]:
+def _sample(view: VectorView) -> NDArray[np.float32]:
     """Draw vectors evenly from the whole view, for training."""
     rows = np.unique(np.linspace(0, view.vector_count - 1, TRAINING).astype(np.int64))
     return view.rows(rows)

@@ -11,11 +11,13 @@ RRF_CONSTANT = 60
 """The constant of Cormack, Clarke and Buettcher (2009)."""
 FUSION_DEPTH = 100
 """So many of the best of each ranking are fused, or more if more are asked for."""
-Scored = Sequence[tuple[int, float]]
+ScoredOrdinals = Sequence[tuple[int, float]]
 """(document number, score), best first."""
 
 
-def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tuple[int, float]]:
+def fuse(
+    dense: ScoredOrdinals, words: ScoredOrdinals, fusion: Fusion, weight: float
+) -> list[tuple[int, float]]:
     """Fuse two rankings; `weight` is the dense one's part in a weighted fusion.
 
     Among equals, documents of the dense ranking come first, in its order.
@@ -32,13 +34,13 @@ def fuse(dense: Scored, words: Scored, fusion: Fusion, weight: float) -> list[tu
     return sorted(total.items(), key=lambda item: -item[1])
 
 
-def _reciprocal_ranks(ranking: Scored) -> Mapping[int, float]:
+def _reciprocal_ranks(ranking: ScoredOrdinals) -> Mapping[int, float]:
     return {
         document: 1 / (RRF_CONSTANT + rank) for rank, (document, _) in enumerate(ranking, start=1)
     }
 
 
-def _scaled(ranking: Scored, weight: float) -> Mapping[int, float]:
+def _scaled(ranking: ScoredOrdinals, weight: float) -> Mapping[int, float]:
     """Stretch scores to 0..1 within the ranking, so that the two kinds can be added."""
     scores = [score for _, score in ranking]
     low, high = min(scores, default=0.0), max(scores, default=0.0)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
 if TYPE_CHECKING:
     from pseudoquery.search.gpu_search import Documents
@@ -40,11 +40,11 @@ class GpuScan:
     """(documents,): which have vectors; None if all have."""
     device: torch.device
 
-    def covers(self, view: View) -> bool:
+    def covers(self, view: VectorView) -> bool:
         """Say whether these are this view's vectors."""
         return len(self.segments) == len(view.segments) and self.begins(view)
 
-    def begins(self, view: View) -> bool:
+    def begins(self, view: VectorView) -> bool:
         """Say whether these are the first of this view's vectors."""
         same = (one is other for one, other in zip(self.segments, view.segments, strict=False))
         return len(self.segments) <= len(view.segments) and all(same)
@@ -74,7 +74,7 @@ class GpuScan:
 
 
 def make_gpu_scan(
-    view: View, known: GpuScan | None = None, device: str | torch.device = "cuda"
+    view: VectorView, known: GpuScan | None = None, device: str | torch.device = "cuda"
 ) -> GpuScan | None:
     """Send a view's vectors to the GPU: only the new ones, if a scan of the others is given.
 
@@ -99,7 +99,7 @@ def make_gpu_scan(
     )
 
 
-def can_grow(scan: GpuScan, view: View) -> bool:
+def can_grow(scan: GpuScan, view: VectorView) -> bool:
     """Say whether it is better to add to a scan than to begin anew."""
     return len(scan.parts) < PARTS and scan.begins(view)
 

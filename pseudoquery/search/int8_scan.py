@@ -19,16 +19,16 @@ from pseudoquery.method.representation import Score
 from pseudoquery.search.int8_products import FEW, Packed, multiplies_integers, multiply, pack, packs
 from pseudoquery.storage.int8_codes import (
     ENDING,
-    Codes,
-    Halves,
+    Int8Codes,
+    SplitQuery,
     codes_path,
-    halve,
     map_codes,
     quantise,
     save_codes,
+    split_query,
 )
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
 PRODUCTS = 1 << 20
 """Dot products made at once: few enough for a cache, many enough to keep all cores busy."""
@@ -38,7 +38,7 @@ PACKED = 1 << 28
 """Bytes of codes up to which they are held in memory as well, laid out to be faster."""
 
 
-class Found(NamedTuple):
+class NearestVectors(NamedTuple):
     """The outcome of a first step for a batch of query vectors."""
 
     dots: NDArray[np.float32]
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     """A segment in 8 bits, and where its documents are."""
 
     segment: Segment
-    codes: Codes
+    codes: Int8Codes
     documents: NDArray[np.int64]
     """Those that have vectors, by their index in the view."""
     starts: NDArray[np.int64]
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Int8Scan:
     """All vectors of a view in 8 bits."""
 
     parts: tuple[Part, ...]
@@ -79,7 +79,7 @@ class Scan:
         """The largest distance between any vector and its code."""
         return float(self.errors.max(initial=0.0))
 
-    def covers(self, view: View) -> bool:
+    def covers(self, view: VectorView) -> bool:
         """Say whether these are the codes of this view's vectors."""
         return len(self.parts) == len(view.segments) and all(
             part.segment is segment for part, segment in zip(self.parts, view.segments, strict=True)
@@ -92,7 +92,7 @@ class Scan:
 
         A document without vectors has minus infinity.
         """
-        halves = halve(queries)
+        halves = split_query(queries)
         found = np.full((len(queries), len(self.errors)), -np.inf, dtype=np.float32)
         for part in self.parts:
             count = len(part.codes.values)
@@ -110,24 +110,26 @@ class Scan:
 
     def search(
         self, queries: NDArray[np.float32], count: int, allowed: NDArray[np.bool_] | None
-    ) -> Found:
+    ) -> NearestVectors:
         """Find the `count` largest dot products, among allowed positions, for each query."""
         dots = np.full((len(queries), count), -np.inf, dtype=np.float32)
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         at_once = max(1, HELD // max(self.total, 1))
         kept = np.arange(self.total) if allowed is None else np.flatnonzero(allowed)
         for start in range(0, len(queries), at_once):
-            halves = halve(queries[start : start + at_once])
+            halves = split_query(queries[start : start + at_once])
             blocks = [_products(halves, part, slice(None)) for part in self.parts]
             for row, all_dots in enumerate(np.concatenate(blocks, axis=1), start=start):
                 own = all_dots[kept]
                 best = np.lexsort((kept, -own))[:count]
                 dots[row, : len(best)] = own[best]
                 positions[row, : len(best)] = kept[best]
-        return Found(dots, positions)
+        return NearestVectors(dots, positions)
 
 
-def make_scan(view: View, folder: Path | None = None, known: Scan | None = None) -> Scan:
+def make_scan(
+    view: VectorView, folder: Path | None = None, known: Int8Scan | None = None
+) -> Int8Scan:
     """Put the codes of all segments together: from an earlier scan, from disk, or made now."""
     at_hand = {id(part.segment): part for part in known.parts} if known else {}
     parts = []
@@ -144,10 +146,10 @@ def make_scan(view: View, folder: Path | None = None, known: Scan | None = None)
     for part in parts:
         if len(part.documents):
             errors[part.documents] = np.maximum.reduceat(part.codes.errors, part.starts)
-    return Scan(tuple(parts), view.vector_count, errors)
+    return Int8Scan(tuple(parts), view.vector_count, errors)
 
 
-def pack_scan(scan: Scan) -> Scan:
+def pack_scan(scan: Int8Scan) -> Int8Scan:
     """Lay out the codes of what is asked often, unless they are many: they are held in memory."""
     bare = [part for part in scan.parts if part.packed is None and part.codes.values.size]
     size = sum(part.codes.values.size for part in scan.parts)
@@ -158,7 +160,7 @@ def pack_scan(scan: Scan) -> Scan:
     return replace(scan, parts=tuple(parts))
 
 
-def remove_stale(folder: Path, view: View) -> None:
+def remove_stale(folder: Path, view: VectorView) -> None:
     """Remove the codes of segments that are no more."""
     needed = {codes_path(folder, segment) for segment in view.segments}
     for path in folder.glob(f"*{ENDING}"):
@@ -166,9 +168,9 @@ def remove_stale(folder: Path, view: View) -> None:
             path.unlink(missing_ok=True)
 
 
-def _codes_of(segment: Segment, folder: Path | None) -> Codes:
+def _codes_of(segment: Segment, folder: Path | None) -> Int8Codes:
     if segment.scales is not None:  # it is kept in 8 bits, and nothing else is to be known
-        return Codes(segment.vectors, segment.scales, np.zeros_like(segment.scales))
+        return Int8Codes(segment.vectors, segment.scales, np.zeros_like(segment.scales))
     if folder is None or not segment.name:
         return quantise(segment.vectors)
     path = codes_path(folder, segment)
@@ -215,7 +217,7 @@ def _even_scores(dots: NDArray[np.float32], score: Score) -> NDArray[np.float32]
     return largest
 
 
-def _products(halves: Halves, part: Part, rows: slice) -> NDArray[np.float32]:
+def _products(halves: SplitQuery, part: Part, rows: slice) -> NDArray[np.float32]:
     """Multiply queries with some of the vectors, (queries, rows)."""
     values = part.codes.values[rows]
     if part.packed and len(halves.values) <= FEW and len(values) == len(part.codes.values):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedOrdinals:
     """The best documents for one query, by their number in the store, best first."""
 
     numbers: tuple[int, ...]
@@ -31,7 +31,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RankRequest:
     """Questions to one snapshot, and how to answer them."""
 
     snapshot: Snapshot
@@ -42,31 +42,31 @@ class Asked:
     settings: SearchSettings
 
 
-def by_words(asked: Asked) -> list[Ranked]:
+def rank_bm25(asked: RankRequest) -> list[RankedOrdinals]:
     """Rank by BM25."""
-    return [_words(asked, query, asked.top) for query in asked.queries]
+    return [_rank_words(asked, query, asked.top) for query in asked.queries]
 
 
-def by_vectors(
-    asked: Asked,
+def rank_dense(
+    asked: RankRequest,
     vectors: Sequence[NDArray[np.float32]],
     structures: Structures,
     representation: Representation,
     top: int | None = None,
-) -> list[Ranked]:
+) -> list[RankedOrdinals]:
     """Rank by the score of the pseudo queries, `top` documents unless `asked` says how many."""
-    from pseudoquery.search.structures import chosen_kind
-    from pseudoquery.search.two_step import Depth, search
+    from pseudoquery.search.structures import choose_structure
+    from pseudoquery.search.two_step import RecallDepth, search
 
     view, settings = asked.snapshot.view, asked.settings
     if not view.vector_count:
-        return [Ranked((), (), certified=True, candidates=0) for _ in asked.queries]
+        return [RankedOrdinals((), (), certified=True, candidates=0) for _ in asked.queries]
     allowed = None
     if asked.where:
         allowed = np.zeros(len(view.ordinals), dtype=bool)
         matching = asked.snapshot.matching(asked.where)
         allowed[np.searchsorted(view.ordinals, matching)] = True
-    kind = chosen_kind(settings.structure, view)
+    kind = choose_structure(settings.structure, view)
     if asked.exact and kind != "flat" and settings.recall_vectors is None:
         kind = "flat8"  # a scan proves in one pass what no approximate structure can
     scanned = None
@@ -79,12 +79,12 @@ def by_vectors(
         vectors,
         representation,
         top or asked.top,
-        depth=Depth(settings.recall, settings.recall_vectors),
+        depth=RecallDepth(settings.recall, settings.recall_vectors),
         allowed=allowed,
         exact=asked.exact,
     )
     return [
-        Ranked(
+        RankedOrdinals(
             tuple(view.ordinals[ranking.documents].tolist()),
             tuple(ranking.scores.tolist()),
             ranking.certified,
@@ -94,35 +94,37 @@ def by_vectors(
     ]
 
 
-def by_both(
-    asked: Asked,
+def rank_hybrid(
+    asked: RankRequest,
     vectors: Sequence[NDArray[np.float32]],
     structures: Structures,
     representation: Representation,
-) -> list[Ranked]:
+) -> list[RankedOrdinals]:
     """Fuse the two rankings; the fusion is of exact rankings if the dense ones are certified."""
     depth = max(asked.settings.fusion_depth, asked.top)
-    dense = by_vectors(asked, vectors, structures, representation, depth)
+    dense = rank_dense(asked, vectors, structures, representation, depth)
     return [
-        _fused(ranked, _words(asked, query, depth), asked)
+        _fuse_rankings(ranked, _rank_words(asked, query, depth), asked)
         for query, ranked in zip(asked.queries, dense, strict=True)
     ]
 
 
-def _words(asked: Asked, query: str, top: int) -> Ranked:
+def _rank_words(asked: RankRequest, query: str, top: int) -> RankedOrdinals:
     match = match_expression(query)
     found = asked.snapshot.fulltext(match, asked.where, top) if match else []
     numbers, scores = tuple(zip(*found, strict=True)) or ((), ())
-    return Ranked(numbers, scores, certified=True, candidates=len(found))
+    return RankedOrdinals(numbers, scores, certified=True, candidates=len(found))
 
 
-def _fused(dense: Ranked, words: Ranked, asked: Asked) -> Ranked:
+def _fuse_rankings(
+    dense: RankedOrdinals, words: RankedOrdinals, asked: RankRequest
+) -> RankedOrdinals:
     dense_scored, words_scored = (
         list(zip(one.numbers, one.scores, strict=True)) for one in (dense, words)
     )
     settings = asked.settings
     fused = fuse(dense_scored, words_scored, settings.fusion, settings.weight)[: asked.top]
-    return Ranked(
+    return RankedOrdinals(
         tuple(number for number, _ in fused),
         tuple(score for _, score in fused),
         dense.certified,

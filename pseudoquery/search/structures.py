@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pseudoquery.errors import QueryError
-from pseudoquery.files import move_durably, sha256_of, write_durably
+from pseudoquery.files import move_atomically, sha256_of, write_atomically
 from pseudoquery.method.gpu import runs_kernels
 from pseudoquery.search.faiss_index import (
-    FirstStep,
+    FaissIndex,
     build_faiss,
     clone,
     extend,
@@ -25,8 +25,8 @@ from pseudoquery.search.faiss_index import (
     write_faiss,
 )
 from pseudoquery.search.gpu_scan import GpuScan, can_grow, make_gpu_scan
-from pseudoquery.search.int8_scan import Scan, make_scan, pack_scan, remove_stale
-from pseudoquery.storage.vector_view import View
+from pseudoquery.search.int8_scan import Int8Scan, make_scan, pack_scan, remove_stale
+from pseudoquery.storage.vector_view import VectorView
 
 Structure = Literal["auto", "flat", "flat8", "hnsw", "hnsw8", "ivf", "ivf8"]
 STRUCTURES: tuple[str, ...] = get_args(Structure)
@@ -34,7 +34,7 @@ FLAT8_BELOW = 2_000_000
 """By default, up to this many vectors are scanned, and every answer is proven exact."""
 
 
-def chosen_kind(structure: str, view: View) -> str:
+def choose_structure(structure: str, view: VectorView) -> str:
     """Choose a structure by size, unless one is asked for."""
     if structure not in STRUCTURES:
         raise QueryError(
@@ -50,18 +50,18 @@ class Structures:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "derived"
-        self._steps: dict[str, FirstStep] = {}
-        self._scan: Scan | None = None
+        self._steps: dict[str, FaissIndex] = {}
+        self._scan: Int8Scan | None = None
         self._gpu_scan: GpuScan | None = None
         self._mutex = threading.Lock()
 
-    def get(self, structure: str, view: View) -> FirstStep | Scan:
+    def get(self, structure: str, view: VectorView) -> FaissIndex | Int8Scan:
         """Return a structure that covers exactly this view's vectors."""
-        kind = chosen_kind(structure, view)
+        kind = choose_structure(structure, view)
         with self._mutex:
             return self._scanning(view) if kind == "flat8" else self._stepping(kind, view)
 
-    def on_gpu(self, view: View) -> GpuScan | None:
+    def on_gpu(self, view: VectorView) -> GpuScan | None:
         """Return a scan on the GPU, if there is one that can score this view's documents."""
         if not runs_kernels():
             return None
@@ -74,7 +74,7 @@ class Structures:
             self._gpu_scan = make_gpu_scan(view, known)
             return self._gpu_scan
 
-    def _scanning(self, view: View) -> Scan:
+    def _scanning(self, view: VectorView) -> Int8Scan:
         if self._scan is None or not self._scan.covers(view):
             self._scan = make_scan(view, self._folder, self._scan)
             with suppress(OSError):
@@ -84,7 +84,7 @@ class Structures:
             self._scan = pack_scan(self._scan)
         return self._scan
 
-    def _stepping(self, kind: str, view: View) -> FirstStep:
+    def _stepping(self, kind: str, view: VectorView) -> FaissIndex:
         step = self._steps.get(kind) or self._load(kind)
         if step is None or step.epoch != view.epoch or step.total > view.vector_count:
             step = build_faiss(kind, view)
@@ -97,7 +97,7 @@ class Structures:
         self._steps[kind] = step
         return step
 
-    def _load(self, kind: str) -> FirstStep | None:
+    def _load(self, kind: str) -> FaissIndex | None:
         """Read a saved structure, if there is one; any doubt means that it is built again."""
         path, facts = self._paths(kind)
         try:
@@ -110,7 +110,7 @@ class Structures:
         except (OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None
 
-    def _save(self, step: FirstStep) -> None:
+    def _save(self, step: FaissIndex) -> None:
         """Keep what is expensive to build; a flat structure is as quickly made as read."""
         if step.exhaustive:
             return
@@ -122,9 +122,9 @@ class Structures:
             # Not by way of memory, which may hold the structure once and not twice.
             write_faiss(step, unfinished)
             sha256 = sha256_of(unfinished)
-            move_durably(unfinished, path)
+            move_atomically(unfinished, path)
             known = {"epoch": step.epoch, "vectors": step.total, "sha256": sha256}
-            write_durably(facts, json.dumps(known).encode())
+            write_atomically(facts, json.dumps(known).encode())
         except (OSError, RuntimeError):
             # A reader without write permission, or a full disk, can still search.
             with suppress(OSError):

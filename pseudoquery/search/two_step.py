@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import sensitivity
-from pseudoquery.search.exact_scores import _counts, exact_scores, rounding
-from pseudoquery.search.faiss_index import FirstStep
+from pseudoquery.search.exact_scores import exact_scores, rounding, vector_counts
+from pseudoquery.search.faiss_index import FaissIndex
 from pseudoquery.search.gpu_scan import GpuScan
-from pseudoquery.search.int8_scan import Found, Scan
-from pseudoquery.storage.int8_codes import halve
-from pseudoquery.storage.vector_view import Chosen, View
+from pseudoquery.search.int8_scan import Int8Scan, NearestVectors
+from pseudoquery.storage.int8_codes import split_query
+from pseudoquery.storage.vector_view import Selection, VectorView
 
 Queries = Sequence[NDArray[np.float32]]
 """One array (query vectors, dim) for each query."""
@@ -55,7 +55,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class RecallDepth:
     """How far the first step goes before documents are scored exactly."""
 
     documents: int = 200
@@ -65,22 +65,22 @@ class Depth:
 
 
 def search(
-    view: View,
-    step: FirstStep | Scan | GpuScan,
+    view: VectorView,
+    step: FaissIndex | Int8Scan | GpuScan,
     queries: Queries,
     settings: Representation,
     top: int,
     *,
-    depth: Depth | None = None,
+    depth: RecallDepth | None = None,
     allowed: NDArray[np.bool_] | None = None,
     exact: bool = False,
 ) -> list[Ranking]:
     """Rank the allowed documents (a mask over the view's; by default the live ones) by score."""
     allowed = view.live if allowed is None else allowed & view.live
-    depth = depth or Depth()
+    depth = depth or RecallDepth()
     if isinstance(step, GpuScan):
         return _proven_on_gpu(view, step, queries, settings, top, allowed)
-    if isinstance(step, Scan) and depth.vectors is None:
+    if isinstance(step, Int8Scan) and depth.vectors is None:
         return _proven(view, step, queries, settings, top, allowed)
     chosen = view.alive if allowed is view.live else view.chosen(allowed)
     rankings = _two_steps(view, step, queries, settings, top, depth, chosen)
@@ -100,8 +100,8 @@ def search(
 
 
 def _proven(
-    view: View,
-    scan: Scan,
+    view: VectorView,
+    scan: Int8Scan,
     queries: Queries,
     settings: Representation,
     top: int,
@@ -121,7 +121,7 @@ def _proven(
 
 
 def _proven_on_gpu(
-    view: View,
+    view: VectorView,
     scan: GpuScan,
     queries: Queries,
     settings: Representation,
@@ -159,7 +159,7 @@ def _proven_on_gpu(
 
 
 def _room_on_gpu(
-    view: View, scan: GpuScan, query: NDArray[np.float32], settings: Representation
+    view: VectorView, scan: GpuScan, query: NDArray[np.float32], settings: Representation
 ) -> float:
     """Bound how far a GPU's estimate of a score can be off."""
     length = float(np.linalg.norm(query.astype(np.float64)))
@@ -182,8 +182,8 @@ def _query_blocks(queries: Queries, documents: int) -> list[list[NDArray[np.floa
 
 
 def _contenders(
-    view: View,
-    scan: Scan,
+    view: VectorView,
+    scan: Int8Scan,
     query: NDArray[np.float32],
     settings: Representation,
     top: int,
@@ -206,8 +206,8 @@ def _contenders(
 
 
 def _room(
-    view: View,
-    step: FirstStep | Scan,
+    view: VectorView,
+    step: FaissIndex | Int8Scan,
     query: NDArray[np.float32],
     errors: Any,
     settings: Representation,
@@ -218,22 +218,22 @@ def _room(
     """
     lengths = float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
     room = settings.scale * lengths * errors + len(query) * rounding(view, query, settings)
-    if not isinstance(step, Scan):
+    if not isinstance(step, Int8Scan):
         return room
-    lost = float(halve(query).lost.sum())
+    lost = float(split_query(query).lost.sum())
     # Sums over a document's vectors and the joining of a query's halves, in single precision.
     units = (2 * view.widest + 16) * float(np.finfo(np.float32).eps)
     return room + settings.scale * (lost + units * lengths) * (view.norm + errors)
 
 
 def _two_steps(
-    view: View,
-    step: FirstStep | Scan,
+    view: VectorView,
+    step: FaissIndex | Int8Scan,
     queries: Queries,
     settings: Representation,
     top: int,
-    depth: Depth,
-    chosen: Chosen,
+    depth: RecallDepth,
+    chosen: Selection,
 ) -> list[Ranking]:
     wanted = 0 if depth.vectors else min(max(depth.documents, top), chosen.documents)
     # Clusters of a text are alike, and a query may find several of each: it asks for more at once.
@@ -267,25 +267,29 @@ def _two_steps(
 
 
 def _first_step(
-    step: FirstStep | Scan, queries: Queries, number: int, bits: NDArray[np.bool_] | None
-) -> list[Found]:
+    step: FaissIndex | Int8Scan, queries: Queries, number: int, bits: NDArray[np.bool_] | None
+) -> list[NearestVectors]:
     """Run the first step for all vectors of all queries at once."""
     if not number:
-        return [Found(query[:, :0], np.zeros((len(query), 0), np.int64)) for query in queries]
+        return [
+            NearestVectors(query[:, :0], np.zeros((len(query), 0), np.int64)) for query in queries
+        ]
     dots, positions = step.search(np.concatenate(list(queries)), number, bits)
     bounds = accumulate((len(query) for query in queries), initial=0)
-    return [Found(dots[start:stop], positions[start:stop]) for start, stop in pairwise(bounds)]
+    return [
+        NearestVectors(dots[start:stop], positions[start:stop]) for start, stop in pairwise(bounds)
+    ]
 
 
-def _documents_at(view: View, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _documents_at(view: VectorView, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """List the documents that own the vectors at these positions, each once, ascending."""
     found = positions[positions >= 0]
     return np.unique(np.searchsorted(view.offsets, found, side="right") - 1)
 
 
 def _ceiling(
-    view: View,
-    step: FirstStep | Scan,
+    view: VectorView,
+    step: FaissIndex | Int8Scan,
     query: NDArray[np.float32],
     floors: NDArray[np.float32],
     settings: Representation,
@@ -296,7 +300,7 @@ def _ceiling(
 
 
 def _rank(
-    view: View,
+    view: VectorView,
     query: NDArray[np.float32],
     documents: NDArray[np.int64],
     settings: Representation,
@@ -315,7 +319,7 @@ def _threshold(ranking: Ranking, top: int) -> float:
 
 
 def _compared_with_all(
-    view: View,
+    view: VectorView,
     queries: Queries,
     settings: Representation,
     top: int,
@@ -331,7 +335,7 @@ def _compared_with_all(
     reached: list[list[NDArray[np.int64]]] = [[] for _ in queries]
     for documents in _blocks(view, np.flatnonzero(allowed & (np.diff(view.offsets) > 0))):
         vectors = view.vectors_of(documents)
-        starts = np.concatenate([[0], np.cumsum(_counts(view, documents))[:-1]])
+        starts = np.concatenate([[0], np.cumsum(vector_counts(view, documents))[:-1]])
         largest = settings.scale * np.maximum.reduceat(vectors @ flat.T, starts, axis=0)
         for row in range(len(queries)):
             ceilings = largest[:, bounds[row] : bounds[row + 1]].sum(axis=1, dtype=np.float64)
@@ -345,11 +349,11 @@ def _compared_with_all(
     return rankings
 
 
-def _blocks(view: View, documents: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _blocks(view: VectorView, documents: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Group documents, in order, into blocks of about BLOCK_VECTORS vectors."""
     if not len(documents):
         return []
-    block = np.cumsum(_counts(view, documents)) // BLOCK_VECTORS
+    block = np.cumsum(vector_counts(view, documents)) // BLOCK_VECTORS
     if not block[-1]:
         return [documents]
     return np.split(documents, np.flatnonzero(np.diff(block)) + 1)

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from pseudoquery.index import Index
 from pseudoquery.service.errors import refusal
 from pseudoquery.service.guard import Guard
-from pseudoquery.service.metrics import Watch
+from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.page_files import router as page_router
 from pseudoquery.service.routes import SearchRoute, Service, router, search
 from pseudoquery.service.schemas import (
@@ -32,7 +32,7 @@ from pseudoquery.version import VERSION
 def create_app(index: Index, settings: ServiceSettings | None = None) -> FastAPI:
     """Make the application; without tokens it answers only to this machine."""
     settings = settings or ServiceSettings()
-    watch = Watch()
+    watch = Metrics()
     served = ServedIndex(index, watch)
 
     @asynccontextmanager

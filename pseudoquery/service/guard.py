@@ -28,7 +28,7 @@ from pseudoquery.service.exchange import (
     Send,
 )
 from pseudoquery.service.logs import log, log_failure
-from pseudoquery.service.metrics import Watch
+from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.settings import ServiceSettings, is_loopback
 
 JSON = ("application/json",)
@@ -48,7 +48,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 class Guard:
     """Middleware that refuses what the settings do not allow, counts, and logs."""
 
-    def __init__(self, app: App, settings: ServiceSettings, watch: Watch) -> None:
+    def __init__(self, app: App, settings: ServiceSettings, watch: Metrics) -> None:
         self._app = app
         self._settings = settings
         self._watch = watch
@@ -145,7 +145,7 @@ class Guard:
         )
 
 
-def needed(method: str, route: str) -> Literal["read", "write"]:
+def required_access(method: str, route: str) -> Literal["read", "write"]:
     """Say what a request must be allowed to do; anything unknown counts as a change."""
     return "read" if method == "GET" or (method, route) in READING else "write"
 
@@ -158,7 +158,7 @@ def _authorize(exchange: Exchange, settings: ServiceSettings) -> None:
             "send a token that the service knows, as the header Authorization: Bearer TOKEN.",
             headers={"www-authenticate": "Bearer"},
         )
-    if granted == "read" and needed(exchange.method, exchange.route) == "write":
+    if granted == "read" and required_access(exchange.method, exchange.route) == "write":
         raise Refused(403, "this token may read; to change documents takes a write token.")
 
 

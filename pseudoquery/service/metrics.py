@@ -13,7 +13,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Watch:
+class Metrics:
     """Counts what one service does; each has its own, so that two don't add up."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.records import Answer, Hit
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
 if TYPE_CHECKING:
     from pseudoquery.index import Index
@@ -39,7 +39,7 @@ def search_one_vector(index: Index, query: str, top: int) -> Answer:
 
 
 def mean_scores(
-    view: View, query: NDArray[np.float32], documents: NDArray[np.int64], normalise: bool
+    view: VectorView, query: NDArray[np.float32], documents: NDArray[np.int64], normalise: bool
 ) -> NDArray[np.float64]:
     """Return the dot products of a query (dim,) with the mean of each document's vectors.
 

@@ -23,7 +23,7 @@ from pseudoquery.records import Document
 from pseudoquery.search.settings import SearchSettings, check_query
 from pseudoquery.service.errors import RETRY, Refused, refusal
 from pseudoquery.service.guard import LINES
-from pseudoquery.service.metrics import Watch
+from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.schemas import (
     CompareAnswer,
     CompareRequest,
@@ -44,9 +44,9 @@ from pseudoquery.service.schemas import (
     map_answer,
     query_answer,
 )
-from pseudoquery.service.served_index import Search, ServedIndex
+from pseudoquery.service.served_index import SearchJob, ServedIndex
 from pseudoquery.service.settings import ServiceSettings
-from pseudoquery.service.uploads import _batches, _check_size, _documents, _plus
+from pseudoquery.service.uploads import add_counts, check_size, uploaded_batches, uploaded_documents
 from pseudoquery.storage.filters import compile_filter
 from pseudoquery.version import VERSION
 
@@ -86,7 +86,7 @@ class Service:
 
     index: ServedIndex
     settings: ServiceSettings
-    watch: Watch
+    watch: Metrics
 
 
 async def _service(request: Request) -> Service:
@@ -160,7 +160,7 @@ async def search(body: SearchRequest, service: TheService) -> Response:
         weight=body.weight,
         fusion_depth=body.fusion_depth,
     )
-    asked = Search(tuple(queries), body.top, body.where, body.exact, body.mode, settings)
+    asked = SearchJob(tuple(queries), body.top, body.where, body.exact, body.mode, settings)
     answers = await asyncio.wrap_future(service.index.search(asked))
     written = to_json({"answers": [query_answer(one, body.include_text) for one in answers]})
     return Response(written, media_type="application/json")
@@ -181,7 +181,7 @@ async def compare(body: CompareRequest, service: TheService) -> CompareAnswer:
     """Find documents by pseudo queries, by words alone, and by one vector for each document."""
     _check_length(body.query, service.settings)
     _check_top(body.top, service.settings)
-    asked = Search((body.query,), body.top, {}, body.exact, body.mode, SearchSettings())
+    asked = SearchJob((body.query,), body.top, {}, body.exact, body.mode, SearchSettings())
     by_words = replace(asked, mode="bm25")
     index = service.index
     (ours,), (words,), one_vector = await asyncio.gather(
@@ -213,7 +213,7 @@ async def put_document(id: DocumentId, body: DocumentBody, service: TheService) 
         raise Refused(422, "the id in the body is not the one in the address.")
     document = Document(id, body.text, body.title, body.metadata)
     check_document(document)
-    _check_size(document, service.settings)
+    check_size(document, service.settings)
     added = await asyncio.wrap_future(service.index.put([document]))
     return WriteAnswer(**asdict(added))
 
@@ -258,11 +258,11 @@ async def add_documents(
     total = dict.fromkeys(("added", "updated", "unchanged", "cut"), 0)
     stored = first_line - 1
     try:
-        documents = _documents(request, service.settings, first_line)
-        async for batch in _batches(documents):
+        documents = uploaded_documents(request, service.settings, first_line)
+        async for batch in uploaded_batches(documents):
             added = await asyncio.wrap_future(service.index.put(one for _, one in batch))
             stored = batch[-1][0]
-            total = _plus(total, added)
+            total = add_counts(total, added)
     except (PseudoqueryError, Refused) as error:
         refused = refusal(error)
         upto = f"documents up to line {stored} have been stored" if stored else "nothing was stored"

@@ -30,7 +30,7 @@ from pseudoquery.search.explain import explain
 from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.service.batcher import Batcher
 from pseudoquery.service.document_map import DocumentMap, map_document
-from pseudoquery.service.metrics import Watch
+from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.one_vector import search_one_vector
 from pseudoquery.storage.incoming import BATCH_DOCUMENTS
 from pseudoquery.storage.schema import document_checksum
@@ -45,7 +45,7 @@ LOCK_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchJob:
     """Questions of one request, and how to answer them."""
 
     queries: tuple[str, ...]
@@ -66,14 +66,14 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutJob:
     """Documents to add, or to replace those of the same id."""
 
     documents: tuple[Document, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteJob:
     """The id of a document to delete."""
 
     id: str
@@ -82,15 +82,15 @@ class Delete:
 class ServedIndex:
     """An index and the threads that work for a service."""
 
-    def __init__(self, index: Index, watch: Watch) -> None:
+    def __init__(self, index: Index, watch: Metrics) -> None:
         self.index = index
         self._watch = watch
-        self._searches: Batcher[Search, list[Answer]] = Batcher(
+        self._searches: Batcher[SearchJob, list[Answer]] = Batcher(
             "pseudoquery-search", self._search_together, lambda job: len(job.queries), BATCH_QUERIES
         )
         # How many documents were cut is known only of all that are added together.
         together = BATCH_DOCUMENTS if index.settings.long == "windows" else 1
-        self._writes: Batcher[Put | Delete, Added | bool] = Batcher(
+        self._writes: Batcher[PutJob | DeleteJob, Added | bool] = Batcher(
             "pseudoquery-write", self._write_together, _documents_in, together
         )
         self._explainer = ThreadPoolExecutor(1, "pseudoquery-explain")
@@ -101,7 +101,7 @@ class ServedIndex:
 
     def warm_up(self) -> None:
         """Load the model and the vectors, so that the first question need not wait for them."""
-        in_passing(lambda: self.index.search("ready", 1))
+        run_in_thread(lambda: self.index.search("ready", 1))
 
     def close(self) -> None:
         """Finish everything that was taken, and stop."""
@@ -111,17 +111,17 @@ class ServedIndex:
         self._comparer.shutdown()
         self._readers.shutdown()
 
-    def search(self, search: Search) -> Future[list[Answer]]:
+    def search(self, search: SearchJob) -> Future[list[Answer]]:
         """Answer questions, together with others that wait."""
         return self._searches.submit(search)
 
     def put(self, documents: Iterable[Document]) -> Future[Added]:
         """Add documents, or replace them; when it is done they are on disk."""
-        return cast(Future[Added], self._writes.submit(Put(tuple(documents))))
+        return cast(Future[Added], self._writes.submit(PutJob(tuple(documents))))
 
     def delete(self, id: str) -> Future[bool]:  # noqa: A002
         """Delete a document; says whether it was there."""
-        return cast(Future[bool], self._writes.submit(Delete(id)))
+        return cast(Future[bool], self._writes.submit(DeleteJob(id)))
 
     def explain(self, query: str, id: str) -> Future[Explanation | None]:  # noqa: A002
         """Explain why a document matches a question; nothing if there is no such document."""
@@ -165,17 +165,17 @@ class ServedIndex:
             return None
         return map_document(self.index.model, document, query, self.index.settings.long)
 
-    def _search_together(self, searches: list[Search]) -> Sequence[list[Answer] | Exception]:
+    def _search_together(self, searches: list[SearchJob]) -> Sequence[list[Answer] | Exception]:
         alike: dict[str, list[int]] = defaultdict(list)
         for place, search in enumerate(searches):
             alike[search.how].append(place)
         outcomes: dict[int, list[Answer] | Exception] = {}
         for places in alike.values():
             group = [searches[place] for place in places]
-            outcomes |= zip(places, together(group, self._search_alike), strict=True)
+            outcomes |= zip(places, run_batch(group, self._search_alike), strict=True)
         return [outcomes[place] for place in range(len(searches))]
 
-    def _search_alike(self, searches: Sequence[Search]) -> list[list[Answer]]:
+    def _search_alike(self, searches: Sequence[SearchJob]) -> list[list[Answer]]:
         queries = [query for search in searches for query in search.queries]
         one = searches[0]
         self._watch.batches.observe(len(queries))
@@ -191,29 +191,31 @@ class ServedIndex:
         )
         return [[next(answers) for _ in search.queries] for search in searches]
 
-    def _write_together(self, writes: list[Put | Delete]) -> Sequence[Added | bool | Exception]:
+    def _write_together(
+        self, writes: list[PutJob | DeleteJob]
+    ) -> Sequence[Added | bool | Exception]:
         """Carry changes out in their order, neighbours of one kind together."""
         outcomes: list[Added | bool | Exception] = []
         for kind, group in groupby(writes, key=type):
-            if kind is Put:
-                outcomes += together(cast(list[Put], list(group)), self._put)
+            if kind is PutJob:
+                outcomes += run_batch(cast(list[PutJob], list(group)), self._put)
             else:
-                outcomes += together(cast(list[Delete], list(group)), self._delete)
+                outcomes += run_batch(cast(list[DeleteJob], list(group)), self._delete)
         return outcomes
 
-    def _put(self, puts: Sequence[Put]) -> list[Added]:
+    def _put(self, puts: Sequence[PutJob]) -> list[Added]:
         documents = [document for put in puts for document in put.documents]
         known = self._checksums(documents)
         counts = [_counted(put, known) for put in puts]
-        cut = patiently(lambda: self.index.add(documents)).cut
+        cut = retry_while_locked(lambda: self.index.add(documents)).cut
         done = [Added(*count, cut) for count in counts]  # only one, if any can be cut
         for outcome in ("added", "updated", "unchanged"):
             number = sum(getattr(one, outcome) for one in done)
             self._watch.written.labels(outcome).inc(number)
         return done
 
-    def _delete(self, deletes: Sequence[Delete]) -> list[bool]:
-        left = patiently(lambda: self.index.delete([delete.id for delete in deletes]))
+    def _delete(self, deletes: Sequence[DeleteJob]) -> list[bool]:
+        left = retry_while_locked(lambda: self.index.delete([delete.id for delete in deletes]))
         self._watch.written.labels("deleted").inc(len(left))
         outcomes = []
         for delete in deletes:
@@ -229,7 +231,7 @@ class ServedIndex:
         return {id_: one.checksum for id_, one in stored.items() if one}
 
 
-def together(jobs: Sequence[Job], work: Callable[[Sequence[Job]], list[Value]]) -> list[Any]:
+def run_batch(jobs: Sequence[Job], work: Callable[[Sequence[Job]], list[Value]]) -> list[Any]:
     """Do jobs together; if that fails, each alone, so that one can't spoil the others'."""
     try:
         return list(work(jobs))
@@ -238,10 +240,10 @@ def together(jobs: Sequence[Job], work: Callable[[Sequence[Job]], list[Value]]) 
     except Exception as error:
         if len(jobs) == 1:
             return [error]
-        return [outcome for job in jobs for outcome in together([job], work)]
+        return [outcome for job in jobs for outcome in run_batch([job], work)]
 
 
-def in_passing(work: Callable[[], Value]) -> Value:
+def run_in_thread(work: Callable[[], Value]) -> Value:
     """Do something in a thread that ends with it.
 
     Each thread that has computed keeps workers of its own. With more of these than cores, OpenMP
@@ -251,7 +253,7 @@ def in_passing(work: Callable[[], Value]) -> Value:
         return soon_gone.submit(work).result()
 
 
-def patiently(change: Callable[[], Value]) -> Value:
+def retry_while_locked(change: Callable[[], Value]) -> Value:
     """Make a change, trying again for a while if another process is writing."""
     end = time.monotonic() + LOCK_PATIENCE
     while True:
@@ -263,11 +265,11 @@ def patiently(change: Callable[[], Value]) -> Value:
             time.sleep(0.02)
 
 
-def _documents_in(write: Put | Delete) -> int:
-    return len(write.documents) if isinstance(write, Put) else 1
+def _documents_in(write: PutJob | DeleteJob) -> int:
+    return len(write.documents) if isinstance(write, PutJob) else 1
 
 
-def _counted(put: Put, known: dict[str, bytes]) -> tuple[int, int, int]:
+def _counted(put: PutJob, known: dict[str, bytes]) -> tuple[int, int, int]:
     """Count a request's new, changed and unchanged documents, and note them as known."""
     added = updated = unchanged = 0
     for document in put.documents:

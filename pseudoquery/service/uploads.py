@@ -16,7 +16,7 @@ from pseudoquery.storage.incoming import BATCH_CHARACTERS, BATCH_DOCUMENTS
 BOM = b"\xef\xbb\xbf"
 
 
-def _check_size(document: Document, settings: ServiceSettings) -> None:
+def check_size(document: Document, settings: ServiceSettings) -> None:
     size = len(document.title) + len(document.text)
     if size > settings.document_characters:
         place = f"{document.place}: " if document.place else ""
@@ -27,7 +27,9 @@ def _check_size(document: Document, settings: ServiceSettings) -> None:
         )
 
 
-async def _lines(request: Request, longest: int, first: int) -> AsyncIterator[tuple[int, bytes]]:
+async def uploaded_lines(
+    request: Request, longest: int, first: int
+) -> AsyncIterator[tuple[int, bytes]]:
     """Yield the numbered lines of a body as it comes, holding no more than one and a chunk."""
     number, rest = first - 1, b""
     async for chunk in request.stream():
@@ -43,20 +45,20 @@ async def _lines(request: Request, longest: int, first: int) -> AsyncIterator[tu
         yield number + 1, rest
 
 
-async def _documents(
+async def uploaded_documents(
     request: Request, settings: ServiceSettings, first_line: int
 ) -> AsyncIterator[tuple[int, Document]]:
-    async for number, line in _lines(request, settings.body_bytes, first_line):
+    async for number, line in uploaded_lines(request, settings.body_bytes, first_line):
         content = line.removeprefix(BOM) if number == 1 else line
         if not content.strip():
             continue
         document = parse_document(content, f"line {number}")
-        _check_size(document, settings)
+        check_size(document, settings)
         # Which line it was on will mean nothing when the request is over.
         yield number, replace(document, place="")
 
 
-async def _batches(
+async def uploaded_batches(
     documents: AsyncIterator[tuple[int, Document]],
 ) -> AsyncIterator[list[tuple[int, Document]]]:
     """Group numbered documents as the index does."""
@@ -72,5 +74,5 @@ async def _batches(
         yield batch
 
 
-def _plus(total: dict[str, int], added: Added) -> dict[str, int]:
+def add_counts(total: dict[str, int], added: Added) -> dict[str, int]:
     return {name: total[name] + value for name, value in asdict(added).items()}

@@ -13,7 +13,7 @@ BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
 
 
-def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def batch_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Group documents so that a batch fits into memory, whatever their lengths."""
     batch: list[Document] = []
     size = 0
@@ -27,7 +27,7 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
+def drop_duplicates(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
     """Leave out documents whose id is another's; the same one from an earlier run is no other.
 
     An earlier run may have named the file by another path: only its name and the line count.
@@ -39,11 +39,11 @@ def distinct(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list
         if document.place and Path(place).name == Path(document.place).name:
             kept.append(document)
         else:
-            on_duplicate(taken(document.id, document.place, place))
+            on_duplicate(duplicate_id_error(document.id, document.place, place))
     return kept
 
 
-def taken(id_: str, place: str, by: str) -> CorpusError:
+def duplicate_id_error(id_: str, place: str, by: str) -> CorpusError:
     """Say that a document at one place has the id of a document at another."""
     return CorpusError(
         f"{place}: the id {id_!r} was already used in {by}; every document needs an id of its own."

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 from pseudoquery.storage.segments import Segment, map_arrays
 
 ENDING = ".codes.safetensors"
@@ -26,7 +26,7 @@ BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class Int8Codes:
     """Vectors in 8 bits."""
 
     values: NDArray[np.int8]
@@ -37,7 +37,7 @@ class Codes:
     """(vectors,): how far each vector is from its code, at most."""
 
 
-class Halves(NamedTuple):
+class SplitQuery(NamedTuple):
     """Query vectors, each the sum of a coarse and a fine one in 8 bits."""
 
     values: NDArray[np.int8]
@@ -48,9 +48,9 @@ class Halves(NamedTuple):
     """(queries,): how far each query is from the sum of its halves."""
 
 
-def quantise(vectors: NDArray[Any]) -> Codes:
+def quantise(vectors: NDArray[Any]) -> Int8Codes:
     """Write vectors (vectors, dim) in 8 bits, each in steps of its own."""
-    codes = Codes(
+    codes = Int8Codes(
         np.empty(vectors.shape, np.int8),
         np.empty(len(vectors), np.float32),
         np.empty(len(vectors), np.float32),
@@ -63,14 +63,14 @@ def quantise(vectors: NDArray[Any]) -> Codes:
     return codes
 
 
-def halve(queries: NDArray[np.float32]) -> Halves:
+def split_query(queries: NDArray[np.float32]) -> SplitQuery:
     """Write query vectors (queries, dim) as sums of two in 8 bits."""
     coarse, scales = _rounded(queries)
     rest = queries.astype(np.float64) - coarse * scales[:, None].astype(np.float64)
     fine, fine_scales = _rounded(rest.astype(np.float32))
     lost = np.linalg.norm(rest - fine * fine_scales[:, None].astype(np.float64), axis=1)
     both = np.concatenate([scales, fine_scales])[:, None]
-    return Halves(np.concatenate([coarse, fine]), both, lost)
+    return SplitQuery(np.concatenate([coarse, fine]), both, lost)
 
 
 def codes_path(folder: Path, segment: Segment) -> Path:
@@ -87,21 +87,21 @@ def are_codes_of(path: Path, segment: Segment) -> bool:
     )
 
 
-def save_codes(path: Path, codes: Codes) -> None:
+def save_codes(path: Path, codes: Int8Codes) -> None:
     """Keep codes on disk, to be mapped instead of made again."""
     arrays: dict[str, NDArray[Any]] = {
         "values": codes.values,
         "scales": codes.scales,
         "errors": codes.errors,
     }
-    write_durably(path, save(arrays))
+    write_atomically(path, save(arrays))
 
 
-def map_codes(path: Path, shape: tuple[int, ...]) -> Codes | None:
+def map_codes(path: Path, shape: tuple[int, ...]) -> Int8Codes | None:
     """Map saved codes of vectors of this shape; any doubt means that they are made again."""
     try:
         arrays = map_arrays(path)
-        codes = Codes(arrays["values"], arrays["scales"], arrays["errors"])
+        codes = Int8Codes(arrays["values"], arrays["scales"], arrays["errors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     kinds = [one.dtype for one in (codes.values, codes.scales, codes.errors)]

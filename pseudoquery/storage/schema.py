@@ -60,7 +60,7 @@ class Settings:
     """What the encoder computes in, for documents and queries alike."""
 
 
-def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:
+def parse_settings(folder: Path, saved: Mapping[str, str]) -> Settings:
     try:
         version = json.loads(saved["format"])
         if version > FORMAT:
@@ -68,7 +68,7 @@ def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:
                 f"{folder} was made by a newer version of pseudoquery (its format is {version}, "
                 f"this version reads up to {FORMAT}); upgrade with: pip install -U pseudoquery"
             )
-        if saved["checksum"] != _settings_checksum(saved):
+        if saved["checksum"] != settings_checksum(saved):
             raise ValueError("the settings are not what was written")
         values = {name: json.loads(saved[name]) for name in _settings_in(saved)}
     except (KeyError, ValueError, TypeError) as error:
@@ -76,7 +76,7 @@ def _settings(folder: Path, saved: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
-def _settings_checksum(saved: Mapping[str, str]) -> str:
+def settings_checksum(saved: Mapping[str, str]) -> str:
     content = json.dumps([saved[name] for name in _settings_in(saved)])
     return hashlib.sha256(content.encode()).hexdigest()
 

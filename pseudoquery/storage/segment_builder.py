@@ -13,7 +13,7 @@ from pseudoquery.storage.int8_codes import quantise
 from pseudoquery.storage.segments import Segment
 
 
-def joined_vectors(
+def segment_of_vectors(
     vectors: Sequence[NDArray[np.float32]], dimension: int, dtype: np.dtype[Any]
 ) -> Segment:
     """Make a segment of the vectors of documents, numbered from 0: an index has its own numbers."""
@@ -44,7 +44,7 @@ def make_segment(
     return Segment(values, ordinals, counts, scales)
 
 
-def _joined(segments: Sequence[Segment]) -> Segment:
+def join_segments(segments: Sequence[Segment]) -> Segment:
     return Segment(
         np.concatenate([segment.vectors for segment in segments]),
         np.concatenate([segment.ordinals for segment in segments]),
@@ -55,7 +55,7 @@ def _joined(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def without(segment: Segment, dead: NDArray[np.int64]) -> Segment:
+def drop_documents(segment: Segment, dead: NDArray[np.int64]) -> Segment:
     """Leave out the vectors of the documents with these numbers."""
     alive = ~np.isin(segment.ordinals, dead)
     rows = np.repeat(alive, segment.counts)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from pseudoquery.errors import IndexFolderError
-from pseudoquery.files import write_durably
+from pseudoquery.files import write_atomically
 
 VECTOR_TYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -81,7 +81,7 @@ def write_segment(folder: Path, number: int, segment: Segment) -> SegmentFacts:
     if segment.scales is not None:
         arrays["scales"] = segment.scales
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    write_durably(segment_path(folder, number), content)
+    write_atomically(segment_path(folder, number), content)
     return facts_of(number, segment, len(content), hashlib.sha256(content).hexdigest())
 
 

@@ -17,7 +17,7 @@ from pseudoquery.records import Document
 from pseudoquery.storage.filters import Where, compile_filter
 from pseudoquery.storage.schema import document_checksum, read_facts
 from pseudoquery.storage.segments import SegmentFacts
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Stored:
 class Snapshot:
     """One committed state of an index, for reading; documents and vectors agree."""
 
-    def __init__(self, connection: sqlite3.Connection, view: View) -> None:
+    def __init__(self, connection: sqlite3.Connection, view: VectorView) -> None:
         self._connection = connection
         self._reading: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
         self.view = view
@@ -49,7 +49,7 @@ class Snapshot:
             f"SELECT ordinal FROM documents WHERE {clause} ORDER BY ordinal",  # noqa: S608
             parameters,
         )
-        return _numbers(rows)
+        return integer_column(rows)
 
     def fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
         """Rank documents by BM25 for an FTS5 expression: (number, score), best first."""
@@ -100,7 +100,7 @@ class Snapshot:
     def deleted(self) -> NDArray[np.int64]:
         """List the numbers of documents whose vectors are still in a segment but don't count."""
         rows = self._connection.execute("SELECT ordinal FROM deleted ORDER BY ordinal")
-        return _numbers(rows)
+        return integer_column(rows)
 
     def remembered(self, name: str) -> str | None:
         """Return what a writer noted under this name."""
@@ -111,7 +111,7 @@ class Snapshot:
 
     def problems(self) -> list[str]:
         """Let SQLite check its own structure, and every document against its checksum."""
-        _state(self._connection)
+        read_state(self._connection)
         rows = self._connection.execute("PRAGMA integrity_check")
         found = [f"index.sqlite: {row[0]}" for row in rows if row[0] != "ok"]
         rows = self._connection.execute(
@@ -157,13 +157,13 @@ def _is_sound(id_: str, title: str, text: str, metadata: str, checksum: bytes) -
         return False
 
 
-def _numbers(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
+def integer_column(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
     try:
         return np.fromiter((row[0] for row in rows), dtype=np.int64)
     except TypeError as error:
         raise sqlite3.DatabaseError("a document has no number") from error
 
 
-def _state(connection: sqlite3.Connection) -> tuple[int, int]:
+def read_state(connection: sqlite3.Connection) -> tuple[int, int]:
     generation, epoch = connection.execute("SELECT generation, epoch FROM state").fetchone()
     return generation, epoch

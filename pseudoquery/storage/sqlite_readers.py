@@ -63,7 +63,7 @@ def empty_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
-class Readers:
+class ReaderPool:
     """Connections for reading one index, lent to one user at a time."""
 
     def __init__(self, folder: Path, check: Callable[[sqlite3.Connection], None]) -> None:
@@ -111,7 +111,7 @@ class Readers:
         connection.close()
 
 
-_EVERY: weakref.WeakSet[Readers] = weakref.WeakSet()
+_EVERY: weakref.WeakSet[ReaderPool] = weakref.WeakSet()
 _LOCK = threading.Lock()
 """Held for a moment by whoever takes or returns a connection, and while the process forks."""
 

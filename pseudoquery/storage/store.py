@@ -29,21 +29,21 @@ from pseudoquery.files import sync_folder
 from pseudoquery.storage.schema import (
     SCHEMA,
     Settings,
-    _settings,
-    _settings_checksum,
+    parse_settings,
     read_facts,
+    settings_checksum,
 )
 from pseudoquery.storage.segments import VECTOR_TYPES, Segment, damaged, map_segment
-from pseudoquery.storage.snapshot import Snapshot, _numbers, _state
+from pseudoquery.storage.snapshot import Snapshot, integer_column, read_state
 from pseudoquery.storage.sqlite_errors import sqlite_errors
 from pseudoquery.storage.sqlite_readers import (
     DATABASE,
-    Readers,
+    ReaderPool,
     connect,
     connect_to_read,
     empty_log,
 )
-from pseudoquery.storage.vector_view import View, make_view
+from pseudoquery.storage.vector_view import VectorView, make_view
 from pseudoquery.storage.writer import Writer
 
 UNFINISHED = f"{DATABASE}.new"
@@ -58,8 +58,8 @@ class Store:
         self.folder = folder
         self.settings = settings
         self._identity = identity
-        self._readers = Readers(folder, partial(_check_identity, folder, identity))
-        self._view: View | None = None
+        self._readers = ReaderPool(folder, partial(_check_identity, folder, identity))
+        self._view: VectorView | None = None
         self._mapped: dict[int, Segment] = {}
         self._mutex = threading.Lock()
 
@@ -98,7 +98,7 @@ class Store:
                 saved = {name: json.dumps(value) for name, value in asdict(settings).items()}
                 connection.executemany(
                     "INSERT INTO settings VALUES (?, ?)",
-                    [*saved.items(), ("checksum", _settings_checksum(saved)), *notes.items()],
+                    [*saved.items(), ("checksum", settings_checksum(saved)), *notes.items()],
                 )
             # Only a complete database bears the name that makes a folder an index.
             unfinished.rename(folder / DATABASE)
@@ -117,7 +117,7 @@ class Store:
                 )
             with closing(connect_to_read(folder)[0]) as connection:
                 saved = dict(connection.execute("SELECT name, value FROM settings"))
-        return cls(folder, _settings(folder, saved), saved.get(IDENTITY))
+        return cls(folder, parse_settings(folder, saved), saved.get(IDENTITY))
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -126,7 +126,7 @@ class Store:
             tried = None
             while True:
                 connection.execute("BEGIN")
-                generation, epoch = _state(connection)
+                generation, epoch = read_state(connection)
                 try:
                     view = self._refresh(connection, generation, epoch)
                     break
@@ -171,7 +171,7 @@ class Store:
             finally:
                 lock.release()
 
-    def _refresh(self, connection: sqlite3.Connection, generation: int, epoch: int) -> View:
+    def _refresh(self, connection: sqlite3.Connection, generation: int, epoch: int) -> VectorView:
         with self._mutex:
             if self._view is None or self._view.generation != generation:
                 facts = read_facts(connection)
@@ -181,7 +181,7 @@ class Store:
                 }
                 segments = tuple(self._mapped[one.number] for one in facts)
                 deleted = connection.execute("SELECT ordinal FROM deleted")
-                dead = _numbers(deleted)
+                dead = integer_column(deleted)
                 norm = max((one.norm for one in facts), default=0.0)
                 self._view = make_view(generation, epoch, segments, dead, norm)
             return self._view

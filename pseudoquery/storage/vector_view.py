@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from pseudoquery.storage.segments import Segment
 
-ALONE, FEW = 1 << 15, 1 << 20
+TORCH_THREADS_ABOVE, CONVERTED_IN_PIECES = 1 << 15, 1 << 20
 """Torch shares out more numbers than the first among threads. It waits for them longer than they
 save, if there are fewer than the second: those are converted in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Selection:
     """What a search may find of a view."""
 
     documents: int
@@ -28,7 +28,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class View:
+class VectorView:
     """The vectors of one committed state, as arrays over all documents in order of their number."""
 
     generation: int
@@ -59,18 +59,18 @@ class View:
         return np.cumsum([0] + [len(segment.vectors) for segment in self.segments])
 
     @cached_property
-    def alive(self) -> Chosen:
+    def alive(self) -> Selection:
         """What a search may find when nothing is filtered; kept, as most searches need it."""
         return self.chosen(self.live)
 
-    def chosen(self, documents: NDArray[np.bool_]) -> Chosen:
+    def chosen(self, documents: NDArray[np.bool_]) -> Selection:
         """Say what is to be found of these documents."""
         counts = np.diff(self.offsets)
         filled = int(np.count_nonzero(documents & (counts > 0)))
         if documents.all():
-            return Chosen(filled, self.vector_count, None)
+            return Selection(filled, self.vector_count, None)
         positions = np.repeat(documents, counts)
-        return Chosen(filled, int(np.count_nonzero(positions)), positions)
+        return Selection(filled, int(np.count_nonzero(positions)), positions)
 
     def vectors(self, start: int, stop: int) -> NDArray[np.float32]:
         """Read consecutive vectors, (stop - start, dim)."""
@@ -103,7 +103,11 @@ def _read(segment: Segment, rows: NDArray[np.int64], into: NDArray[np.float32]) 
     import torch
 
     half = np.asarray(segment.vectors).take(rows, axis=0)
-    piece = max(1, ALONE // max(into.shape[1], 1)) if into.size <= FEW else len(rows)
+    piece = (
+        max(1, TORCH_THREADS_ABOVE // max(into.shape[1], 1))
+        if into.size <= CONVERTED_IN_PIECES
+        else len(rows)
+    )
     target, source = torch.from_numpy(into), torch.from_numpy(half)
     for start in range(0, len(rows), piece):
         target[start : start + piece].copy_(source[start : start + piece])
@@ -123,11 +127,11 @@ def make_view(
     segments: tuple[Segment, ...],
     dead: NDArray[np.int64],
     norm: float,
-) -> View:
+) -> VectorView:
     """Join segments, in order, to arrays over all documents."""
     nothing = np.zeros(0, dtype=np.int64)
     ordinals = np.concatenate([nothing, *(segment.ordinals for segment in segments)])
     counts = np.concatenate([nothing, *(segment.counts for segment in segments)])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     live = ~np.isin(ordinals, dead)
-    return View(generation, epoch, segments, ordinals, offsets, live, norm)
+    return VectorView(generation, epoch, segments, ordinals, offsets, live, norm)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.records import Document
 from pseudoquery.storage.schema import document_checksum, read_facts
-from pseudoquery.storage.segment_builder import _joined, joined_vectors, without
+from pseudoquery.storage.segment_builder import drop_documents, join_segments, segment_of_vectors
 from pseudoquery.storage.segments import (
     Segment,
     SegmentFacts,
@@ -62,7 +62,7 @@ class Writer:
     def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
         """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
         if documents:
-            self.adopt(documents, joined_vectors(vectors, self._dimension, self._dtype))
+            self.adopt(documents, segment_of_vectors(vectors, self._dimension, self._dtype))
 
     def adopt(self, documents: Sequence[Document], segment: Segment) -> None:
         """Add documents whose vectors are a segment already, made by `joined_vectors`."""
@@ -106,7 +106,9 @@ class Writer:
         number = self._next("segments")
         written: list[SegmentFacts] = []
         for run in _runs(facts):
-            merged = without(_joined([sound_segment(self._folder, one) for one in run]), dead)
+            merged = drop_documents(
+                join_segments([sound_segment(self._folder, one) for one in run]), dead
+            )
             if len(merged.ordinals):
                 written.append(write_segment(self._folder, number + len(written), merged))
         with self._transaction():
@@ -153,7 +155,7 @@ class Writer:
         Vectors of deleted documents are kept, so every vector keeps its place among all.
         """
         while run := _mergeable(read_facts(self._connection)):
-            merged = _joined([sound_segment(self._folder, facts) for facts in run])
+            merged = join_segments([sound_segment(self._folder, facts) for facts in run])
             written = write_segment(self._folder, self._next("segments"), merged)
             with self._transaction():
                 self._replace_segments(run, [written])

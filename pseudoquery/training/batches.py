@@ -20,23 +20,23 @@ from torch import Tensor
 
 from pseudoquery.encoding.token_cache import Windowed, tokenise
 from pseudoquery.encoding.windowed_encoder import collate
-from pseudoquery.training.examples import Lesson, query_key
+from pseudoquery.training.examples import TrainingSet, query_key
 from pseudoquery.training.negatives import Negatives, draw_negatives
 from pseudoquery.training.teacher import Scores
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class TokenisedSets:
     """Lessons and their texts, tokenised; it serves any number of trainings."""
 
-    lessons: tuple[Lesson, ...]
+    lessons: tuple[TrainingSet, ...]
     documents: tuple[tuple[Windowed, ...], ...]
     """For each lesson, in its order."""
     queries: tuple[tuple[Windowed, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """A document, and some of the queries that it answers, by their places in the lesson."""
 
     lesson: int
@@ -44,14 +44,14 @@ class Row:
     examples: tuple[int, ...]
 
 
-def prepare(
+def tokenise_sets(
     model: MultiVectorEncoder,
-    lessons: Sequence[Lesson],
+    lessons: Sequence[TrainingSet],
     tokens: int | None = None,
     cache: Path | None = None,
-) -> Material:
+) -> TokenisedSets:
     """Tokenise all that will be read; of a document, at most `tokens` tokens."""
-    return Material(
+    return TokenisedSets(
         tuple(lessons),
         tuple(
             tuple(tokenise(model, list(own.texts.values()), "document", tokens, cache))
@@ -64,7 +64,9 @@ def prepare(
     )
 
 
-def make_rows(lessons: Sequence[Lesson], queries_per_document: int, seed: int) -> list[Row]:
+def make_rows(
+    lessons: Sequence[TrainingSet], queries_per_document: int, seed: int
+) -> list[TrainingRow]:
     """Put queries with the same positive together, at most so many to a row."""
     rows = []
     for number, own in enumerate(lessons):
@@ -76,12 +78,12 @@ def make_rows(lessons: Sequence[Lesson], queries_per_document: int, seed: int) -
             chance.shuffle(places)
             for start in range(0, len(places), queries_per_document):
                 group = tuple(places[start : start + queries_per_document])
-                rows.append(Row(number, positive, group))
+                rows.append(TrainingRow(number, positive, group))
     return rows
 
 
 def make_blocks(
-    rows: Sequence[Row], own: Lesson, negatives: Negatives, size: int, seed: int
+    rows: Sequence[TrainingRow], own: TrainingSet, negatives: Negatives, size: int, seed: int
 ) -> list[list[int]]:
     """Put rows of one lesson together, by number, whose documents are mistaken for each other.
 
@@ -116,7 +118,7 @@ def make_blocks(
     return blocks + [alone[start : start + size] for start in range(0, len(alone), size)]
 
 
-def _mistaken(row: Row, own: Lesson, negatives: Negatives) -> list[str]:
+def _mistaken(row: TrainingRow, own: TrainingSet, negatives: Negatives) -> list[str]:
     """Return the negatives of a row's queries, those of most queries first."""
     count = Counter(
         id_
@@ -136,7 +138,7 @@ class Missing:
     """Negatives that are no documents of their lesson."""
 
 
-class Course:
+class BatchMaker:
     """Turns row numbers into a batch with the columns "query" and "documents".
 
     The documents are all positives, then all first negatives, and so on. The label says which
@@ -145,7 +147,7 @@ class Course:
 
     def __init__(
         self,
-        material: Material,
+        material: TokenisedSets,
         *,
         negatives: int,
         queries_per_document: int = 1,
@@ -183,7 +185,9 @@ class Course:
         rows = [self.rows[number] for number in numbers]
         return self._collated(rows, [self._drawn(row, step) for row in rows])
 
-    def _collated(self, rows: Sequence[Row], drawn: Sequence[Sequence[int]]) -> dict[str, Any]:
+    def _collated(
+        self, rows: Sequence[TrainingRow], drawn: Sequence[Sequence[int]]
+    ) -> dict[str, Any]:
         """Pad the texts, and label them."""
         numbers = [own[column] for column in range(1 + self._count) for own in drawn]
         asked = [
@@ -204,7 +208,7 @@ class Course:
             "label": label,
         }
 
-    def _drawn(self, row: Row, step: int) -> list[int]:
+    def _drawn(self, row: TrainingRow, step: int) -> list[int]:
         """Return the numbers of the row's positive and its negatives."""
         own = self.material.lessons[row.lesson]
         examples = [own.examples[place] for place in row.examples]

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from pseudoquery.errors import ModelError
-from pseudoquery.files import files_below, sync_files, write_durably
+from pseudoquery.files import files_below, sync_files, write_atomically
 
 SEAL = "whole.json"
 
@@ -26,7 +26,7 @@ def seal(checkpoint: Path) -> None:
     sizes = {
         str(path.relative_to(checkpoint)): path.stat().st_size for path in files_below(checkpoint)
     }
-    write_durably(checkpoint / SEAL, json.dumps(sizes, indent=2).encode())
+    write_atomically(checkpoint / SEAL, json.dumps(sizes, indent=2).encode())
 
 
 def unseal(checkpoint: Path) -> None:

@@ -29,7 +29,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingSet:
     """What to learn from a dataset: its texts, and the queries that have a positive in them."""
 
     name: str
@@ -41,7 +41,7 @@ class Lesson:
     """Queries left out, because no document answers them."""
 
 
-def lesson(dataset: Dataset) -> Lesson:
+def training_set(dataset: Dataset) -> TrainingSet:
     """Collect a dataset's texts and examples; a positive that is not in the corpus is an error."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     positives: dict[str, list[str]] = defaultdict(list)
@@ -61,10 +61,12 @@ def lesson(dataset: Dataset) -> Lesson:
     )
     if not examples:
         raise CorpusError(f"{dataset.name}: no query has a positive document to learn from.")
-    return Lesson(dataset.name, texts, tuple(texts), examples, len(dataset.queries) - len(examples))
+    return TrainingSet(
+        dataset.name, texts, tuple(texts), examples, len(dataset.queries) - len(examples)
+    )
 
 
-def checksum(own: Lesson) -> str:
+def checksum(own: TrainingSet) -> str:
     """Hash all texts and examples of a lesson."""
     digest = hashlib.sha256()
     for part in (*own.texts.items(), *map(asdict, own.examples)):
@@ -72,12 +74,12 @@ def checksum(own: Lesson) -> str:
     return digest.hexdigest()
 
 
-def query_key(own: Lesson, example: Example) -> str:
+def query_key(own: TrainingSet, example: Example) -> str:
     """Name a query among those of all lessons."""
     return f"{own.name} {example.query_id}"
 
 
-def _lines(path: Path) -> list[str]:
+def json_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pseudoquery.errors import ModelError
-from pseudoquery.files import write_durably
-from pseudoquery.training.batches import Material
+from pseudoquery.files import write_atomically
+from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.config import Config, short_name
 from pseudoquery.training.examples import checksum
 
 
-def _begin(folder: Path, config: Config, material: Material) -> None:
+def begin_folder(folder: Path, config: Config, material: TokenisedSets) -> None:
     """Write down what this training is; a folder that holds another one is refused."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     (folder / "negatives").mkdir(exist_ok=True)
@@ -24,10 +24,10 @@ def _begin(folder: Path, config: Config, material: Material) -> None:
                 f"{folder} holds a training with another {name}; choose another output folder, "
                 "or remove it."
             )
-        write_durably(path, text.encode())
+        write_atomically(path, text.encode())
 
 
-def _compare_with_first(folder: Path, config: Config, material: Material) -> None:
+def compare_with_first(folder: Path, config: Config, material: TokenisedSets) -> None:
     """Make sure that this process sees what the first one has written, and learns the same."""
     for name, text in _descriptions(config, material).items():
         path = folder / name
@@ -43,7 +43,7 @@ def _compare_with_first(folder: Path, config: Config, material: Material) -> Non
             )
 
 
-def _descriptions(config: Config, material: Material) -> dict[str, str]:
+def _descriptions(config: Config, material: TokenisedSets) -> dict[str, str]:
     """Describe a training, by the names of the files that say it."""
     return {
         "config.json": json.dumps(asdict(config), indent=2),
@@ -51,7 +51,7 @@ def _descriptions(config: Config, material: Material) -> dict[str, str]:
     }
 
 
-def _checksums(config: Config, material: Material) -> dict[str, str]:
+def _checksums(config: Config, material: TokenisedSets) -> dict[str, str]:
     return {
         short_name(name): checksum(own)
         for name, own in zip(config.train, material.lessons, strict=True)

@@ -28,7 +28,7 @@ from pseudoquery.training.teacher import Teacher
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EmbeddedBatch:
     """Embedded queries and documents, ready to be compared."""
 
     queries: Tensor
@@ -58,7 +58,7 @@ class Distillation:
     """The teacher's scores are divided by this: more makes its opinion softer."""
 
 
-def batch_scores(batch: Batch, settings: Representation) -> Tensor:
+def batch_scores(batch: EmbeddedBatch, settings: Representation) -> Tensor:
     """Score all pairs: (queries, documents); a query's other right answers get -infinity."""
     # Mixed precision is for the encoder: half of the digits are too few for scores.
     with torch.autocast(batch.queries.device.type, enabled=False):
@@ -93,7 +93,9 @@ def distillation_loss(scores: Tensor, teacher: Tensor, temperature: float) -> Te
     return (wanted.exp() * difference).sum() / max(len(scores), 1)
 
 
-def total_loss(batch: Batch, settings: Representation, distillation: Distillation) -> Tensor:
+def total_loss(
+    batch: EmbeddedBatch, settings: Representation, distillation: Distillation
+) -> Tensor:
     """Add up what is asked for."""
     scores = batch_scores(batch, settings)
     loss = contrastive_loss(scores, batch.positives)
@@ -103,7 +105,7 @@ def total_loss(batch: Batch, settings: Representation, distillation: Distillatio
     return batch.share * loss
 
 
-def figure_2(batch: Batch, settings: Representation) -> dict[str, Tensor]:
+def figure_2(batch: EmbeddedBatch, settings: Representation) -> dict[str, Tensor]:
     """Average the largest r(c_j) of each positive document, and their variance."""
     mask = batch.documents_mask[batch.positives]
     queries, vectors = batch.queries[:, 0].detach(), batch.documents.detach()[batch.positives]
@@ -205,7 +207,7 @@ class CachedRankingLoss(CachedMultiVectorMultipleNegativesRankingLoss):
 
 def make_batch(
     queries: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor], label: Mapping[str, Tensor]
-) -> Batch:
+) -> EmbeddedBatch:
     """Put embeddings and masks together; with several processes, the documents of all of them.
 
     Of the documents the label says which they are ("documents"), where each query's own stands
@@ -227,7 +229,7 @@ def make_batch(
         asked = gather(positives.new_tensor([len(positives)])).float()
         share = float(len(positives) / asked.mean())
         positives = positives + first
-    return Batch(
+    return EmbeddedBatch(
         queries[0],
         queries[1].bool(),
         values,

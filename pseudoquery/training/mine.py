@@ -10,15 +10,15 @@ from pseudoquery.encoding.model import representation_of
 from pseudoquery.encoding.windowed_encoder import encode_windowed
 from pseudoquery.search.bm25 import rank_by_words
 from pseudoquery.search.brute_force import rank_all
-from pseudoquery.training.batches import Material
-from pseudoquery.training.examples import Lesson, query_key
+from pseudoquery.training.batches import TokenisedSets
+from pseudoquery.training.examples import TrainingSet, query_key
 from pseudoquery.training.negatives import Negatives, hard_negatives
 
 MARGIN = 10
 """Positives and documents with the answer fall out, so more are ranked than are kept."""
 
 
-def mine(model: MultiVectorEncoder, material: Material, depth: int) -> Negatives:
+def mine(model: MultiVectorEncoder, material: TokenisedSets, depth: int) -> Negatives:
     """Rank every lesson's documents by the model's own score; keep the best wrong ones."""
     negatives: dict[str, list[str]] = {}
     for own, documents, queries in zip(
@@ -35,7 +35,7 @@ def mine(model: MultiVectorEncoder, material: Material, depth: int) -> Negatives
 
 
 def kept_negatives(
-    own: Lesson, places: Iterable[Sequence[int]], depth: int
+    own: TrainingSet, places: Iterable[Sequence[int]], depth: int
 ) -> dict[str, list[str]]:
     """Keep, of the documents ranked for each query by their places, the best wrong ones."""
     return {
@@ -46,7 +46,7 @@ def kept_negatives(
     }
 
 
-def mine_by_words(lessons: Iterable[Lesson], depth: int) -> Negatives:
+def mine_by_words(lessons: Iterable[TrainingSet], depth: int) -> Negatives:
     """Rank every lesson's documents by BM25, as the index does; keep the best wrong ones."""
     negatives: dict[str, list[str]] = {}
     for own in lessons:

@@ -16,7 +16,7 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding.model import PUBLISHED_MODEL, model_place, representation_of
 from pseudoquery.method.representation import Representation
-from pseudoquery.training.batches import Material
+from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.config import Config, dataset_folder, short_name
 from pseudoquery.training.examples import checksum
 from pseudoquery.version import VERSION
@@ -29,7 +29,7 @@ TAGS = ["sentence-transformers", "multi-vector", "feature-extraction", "pseudoqu
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """A dataset that a model has learnt from."""
 
     name: str
@@ -40,7 +40,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CardFacts:
     """All that a card states."""
 
     base_model: str
@@ -48,13 +48,13 @@ class Facts:
     """Its id on the Hub, if it has one."""
     base_licence: str | None
     representation: Representation
-    sources: Sequence[Source]
+    sources: Sequence[DataSource]
     settings: Mapping[str, Any]
     figures: Mapping[str, Mapping[str, float]]
     """For each evaluated set, the measures between 0 and 1."""
 
 
-def make_card(facts: Facts) -> str:
+def make_card(facts: CardFacts) -> str:
     """Write the card of a trained model."""
     metadata = ModelCardData(
         library_name="sentence-transformers",
@@ -98,17 +98,17 @@ def make_card(facts: Facts) -> str:
 
 def facts_of(
     config: Config,
-    material: Material,
+    material: TokenisedSets,
     model: MultiVectorEncoder,
     figures: Mapping[str, Mapping[str, float]],
-) -> Facts:
+) -> CardFacts:
     """Collect what the model's card states; of files and folders, only their names."""
     base = Path(model_place(config.model))
     base_id = None if base.exists() else config.model
     if config.model == PUBLISHED_MODEL:
         base_id = PUBLISHED_MODEL_ID
     sources = [
-        Source(
+        DataSource(
             short_name(name),
             len(own.texts),
             len(own.examples),
@@ -121,7 +121,7 @@ def facts_of(
     settings = {name: value for name, value in asdict(config).items() if name not in told}
     for name in ("teacher", "first_negatives"):
         settings[name] = Path(settings[name]).name
-    return Facts(
+    return CardFacts(
         base_id or base.absolute().name,
         base_id,
         card_licence(base),

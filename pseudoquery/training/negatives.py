@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pseudoquery.errors import CorpusError
 from pseudoquery.evaluation.answer_match import contains
-from pseudoquery.files import write_durably
-from pseudoquery.training.examples import Example, Lesson, _lines
+from pseudoquery.files import write_atomically
+from pseudoquery.training.examples import Example, TrainingSet, json_lines
 
 Negatives = Mapping[str, Sequence[str]]
 """For each query's key, the ids of documents that look right and are wrong."""
@@ -42,13 +42,13 @@ def write_negatives(negatives: Negatives, path: Path) -> None:
     lines = (
         json.dumps({"query": query, "negatives": list(own)}) for query, own in negatives.items()
     )
-    write_durably(path, "".join(f"{line}\n" for line in lines).encode())
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def read_negatives(path: Path) -> Negatives:
     """Read what `write_negatives` wrote."""
     negatives = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(json_lines(path), start=1):
         try:
             row = json.loads(line)
             negatives[str(row["query"])] = [str(document) for document in row["negatives"]]
@@ -63,7 +63,7 @@ def draw_negatives(
     examples: Sequence[Example],
     mined: Sequence[Sequence[str]],
     count: int,
-    lesson: Lesson,
+    lesson: TrainingSet,
     seed: str,
 ) -> list[str]:
     """Choose `count` negatives for queries with the same positive, always the same for a seed.

@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from pseudoquery.training.batches import Course
+from pseudoquery.training.batches import BatchMaker
 from pseudoquery.training.config import Config
 from pseudoquery.training.distributed import (
     is_first,
@@ -31,7 +31,7 @@ class Refresh(TrainerCallback):
     """Gives the course its negatives: the first ones, then newly mined ones every so many steps."""
 
     def __init__(
-        self, course: Course, config: Config, folder: Path, model: MultiVectorEncoder
+        self, course: BatchMaker, config: Config, folder: Path, model: MultiVectorEncoder
     ) -> None:
         self._course = course
         self._config = config
@@ -88,7 +88,7 @@ class Refresh(TrainerCallback):
             return mine_by_words(self._course.material.lessons, depth)
         if step == 0 and source != "model":
             return read_negatives(Path(source))
-        precision = _encoder_type(self._config)
+        precision = encoder_type(self._config)
         mixed = precision != torch.float32
         with torch.autocast(self._model.device.type, precision if mixed else None, enabled=mixed):
             return mine(self._model, self._course.material, depth)
@@ -97,7 +97,7 @@ class Refresh(TrainerCallback):
         return step == 0 and self._config.first_negatives == "random"
 
 
-def _encoder_type(config: Config) -> torch.dtype:
+def encoder_type(config: Config) -> torch.dtype:
     """Say in which precision the encoder computes."""
     types = {"fp16": torch.float16, "bf16": torch.bfloat16}
     return types.get(config.precision, torch.float32)

@@ -27,7 +27,7 @@ def score_all(
 TASKS = ("query", "document")
 
 
-def _embed(
+def embed_features(
     model: MultiVectorEncoder, features: Mapping[str, Any], task: str, texts_at_once: int
 ) -> tuple[Tensor, Tensor]:
     """Embed a few texts at a time: vectors and mask of them all."""

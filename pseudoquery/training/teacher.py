@@ -14,8 +14,8 @@ from torch import Tensor
 from pseudoquery.encoding.model import representation_of
 from pseudoquery.errors import CorpusError
 from pseudoquery.training.distributed import gather_padded
-from pseudoquery.training.examples import _lines
-from pseudoquery.training.score_pairs import TASKS, _embed, score_all
+from pseudoquery.training.examples import json_lines
+from pseudoquery.training.score_pairs import TASKS, embed_features, score_all
 
 Scores = Mapping[str, Mapping[str, float]]
 """For each query's key, what a teacher gives some documents."""
@@ -24,7 +24,7 @@ Scores = Mapping[str, Mapping[str, float]]
 def read_scores(path: Path) -> Scores:
     """Read a teacher's scores: {"query": id, "scores": {document id: score}} a line."""
     scores = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(json_lines(path), start=1):
         try:
             row = json.loads(line)
             scores[str(row["query"])] = {
@@ -54,7 +54,7 @@ class Teacher:
         with torch.inference_mode():
             with torch.autocast(device.type, self.precision if mixed else None, enabled=mixed):
                 queries, documents = (
-                    _embed(self.model, own, task, texts_at_once)
+                    embed_features(self.model, own, task, texts_at_once)
                     for own, task in zip(features, TASKS, strict=True)
                 )
             documents = gather_padded(*documents)

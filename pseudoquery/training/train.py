@@ -21,9 +21,9 @@ from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTraining
 
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import CorpusError, ModelError
-from pseudoquery.files import replace_folder, write_durably
+from pseudoquery.files import replace_folder, write_atomically
 from pseudoquery.method.presets import preset
-from pseudoquery.training.batches import Course, Material, make_blocks, prepare
+from pseudoquery.training.batches import BatchMaker, TokenisedSets, make_blocks, tokenise_sets
 from pseudoquery.training.checkpoints import clear_disk_errors, last_checkpoint
 from pseudoquery.training.config import Config, check, load_named, short_name
 from pseudoquery.training.distributed import (
@@ -34,14 +34,14 @@ from pseudoquery.training.distributed import (
     process_count,
     wait_for_all,
 )
-from pseudoquery.training.examples import lesson, query_key
-from pseudoquery.training.folder import _begin, _compare_with_first
+from pseudoquery.training.examples import query_key, training_set
+from pseudoquery.training.folder import begin_folder, compare_with_first
 from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
 from pseudoquery.training.model_card import facts_of, make_card
-from pseudoquery.training.refresh import Refresh, _encoder_type
+from pseudoquery.training.refresh import Refresh, encoder_type
 from pseudoquery.training.teacher import Scores, Teacher, read_scores
-from pseudoquery.training.trainer import CourseTrainer, no_bars
-from pseudoquery.training.validation import Exam, Examiner, examine, prepare_exam
+from pseudoquery.training.trainer import RetrievalTrainer, no_bars
+from pseudoquery.training.validation import ValidationSet, Validator, validate, validation_set
 
 LONGEST_WAIT = 7 * 24 * 3600
 """Seconds that processes wait for the one that mines or evaluates."""
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 @clear_lost_processes()
-def train(config: Config, material: Material | None = None) -> Path:
+def train(config: Config, material: TokenisedSets | None = None) -> Path:
     """Carry out a training, or the rest of one; returns the folder of the finished model.
 
     Several trainings with the same data can share its tokenised `material`.
@@ -60,16 +60,16 @@ def train(config: Config, material: Material | None = None) -> Path:
     arguments = _arguments(config, folder)  # from here on, processes can wait for each other
     with all_or_none():
         model = starting_model(config)
-        material = material or load_material(config, model)
+        material = material or load_sets(config, model)
         if is_first():
             with clear_disk_errors(folder):
-                _begin(folder, config, material)
+                begin_folder(folder, config, material)
             _tell_left_out(material)
-        exams = _exams(config, model) if is_first() else []
+        exams = _validation_sets(config, model) if is_first() else []
     with all_or_none():
         if not is_first():
-            _compare_with_first(folder, config, material)
-    course = Course(
+            compare_with_first(folder, config, material)
+    course = BatchMaker(
         material,
         negatives=config.negatives,
         queries_per_document=config.queries_per_document,
@@ -77,14 +77,14 @@ def train(config: Config, material: Material | None = None) -> Path:
         scores=_scores(config, material),
     )
     refresh = Refresh(course, config, folder, model)
-    trainer = CourseTrainer(
+    trainer = RetrievalTrainer(
         course,
         [refresh],
         model=model,
         args=arguments,
-        train_dataset=_blocks_by_lesson(course, config, refresh, datasets),
+        train_dataset=_blocks_by_set(course, config, refresh, datasets),
         loss=_loss(config, model),
-        evaluator=Examiner(exams) if config.evaluate_steps else None,
+        evaluator=Validator(exams) if config.evaluate_steps else None,
     )
     found = from_first(last_checkpoint(folder / "checkpoints"))
     with clear_disk_errors(folder):
@@ -94,33 +94,33 @@ def train(config: Config, material: Material | None = None) -> Path:
                 mix_weights(model, starting_model(config), config.start_weight)
             _finish(folder, config, material, model, exams)
             history = json.dumps(trainer.state.log_history).encode()
-            write_durably(folder / "history.json", history)
+            write_atomically(folder / "history.json", history)
     wait_for_all()  # so that whoever returns finds the model
     return folder / "model"
 
 
-def _exams(config: Config, model: MultiVectorEncoder) -> list[Exam]:
-    return [prepare_exam(model, load_named(name), short_name(name)) for name in config.evaluate]
+def _validation_sets(config: Config, model: MultiVectorEncoder) -> list[ValidationSet]:
+    return [validation_set(model, load_named(name), short_name(name)) for name in config.evaluate]
 
 
 def _finish(
     folder: Path,
     config: Config,
-    material: Material,
+    material: TokenisedSets,
     model: MultiVectorEncoder,
-    exams: Sequence[Exam],
+    exams: Sequence[ValidationSet],
 ) -> None:
     """Evaluate, and write the figures and the model with its card."""
     figures = {
-        name: examine(model, exam) for name, exam in zip(config.evaluate, exams, strict=True)
+        name: validate(model, exam) for name, exam in zip(config.evaluate, exams, strict=True)
     }
-    write_durably(folder / "figures.json", json.dumps(figures, indent=2).encode())
+    write_atomically(folder / "figures.json", json.dumps(figures, indent=2).encode())
     card = make_card(facts_of(config, material, model, figures))
 
     def write(place: Path) -> None:
         with no_bars():
             model.save_pretrained(str(place), create_model_card=False)
-        write_durably(place / "README.md", card.encode())
+        write_atomically(place / "README.md", card.encode())
 
     replace_folder(folder / "model", write)
 
@@ -142,7 +142,9 @@ def starting_model(config: Config) -> MultiVectorEncoder:
     return model
 
 
-def load_material(config: Config, model: MultiVectorEncoder, cache: Path | None = None) -> Material:
+def load_sets(
+    config: Config, model: MultiVectorEncoder, cache: Path | None = None
+) -> TokenisedSets:
     """Load and tokenise what a training learns from; a folder as cache keeps the tokens."""
     names = [short_name(name) for name in config.train]
     for name in names:
@@ -151,8 +153,8 @@ def load_material(config: Config, model: MultiVectorEncoder, cache: Path | None 
                 f"two of the sets to train on are called {name!r}, so that their queries can't be "
                 "told apart; rename a folder."
             )
-    lessons = [lesson(load_named(name)) for name in config.train]
-    return prepare(model, lessons, config.document_tokens, cache)
+    lessons = [training_set(load_named(name)) for name in config.train]
+    return tokenise_sets(model, lessons, config.document_tokens, cache)
 
 
 def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:
@@ -161,7 +163,7 @@ def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRank
     )
     teacher = None
     if config.teacher and not config.teacher.endswith(".jsonl"):
-        teacher = Teacher(load_model(config.teacher), _encoder_type(config))
+        teacher = Teacher(load_model(config.teacher), encoder_type(config))
         if teacher.model.tokenizer.get_vocab() != model.tokenizer.get_vocab():
             raise ModelError(
                 f"the teacher {config.teacher!r} has another vocabulary than the model; "
@@ -172,7 +174,7 @@ def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRank
     return RankingLoss(model, distillation, teacher)
 
 
-def _scores(config: Config, material: Material) -> Scores | None:
+def _scores(config: Config, material: TokenisedSets) -> Scores | None:
     """Read a teacher's scores, if they are in a file; queries that it leaves out are counted."""
     if not config.teacher.endswith(".jsonl"):
         return None
@@ -189,7 +191,7 @@ def _scores(config: Config, material: Material) -> Scores | None:
     return scores
 
 
-def _blocks_by_lesson(course: Course, config: Config, refresh: Refresh, datasets: Any) -> Any:
+def _blocks_by_set(course: BatchMaker, config: Config, refresh: Refresh, datasets: Any) -> Any:
     """Give the trainer the rows of each lesson, in blocks, as a dataset of its own.
 
     A batch comes from one of them: documents of another collection would be easy negatives, and
@@ -261,7 +263,7 @@ def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArgume
     return made
 
 
-def _tell_left_out(material: Material) -> None:
+def _tell_left_out(material: TokenisedSets) -> None:
     for own in material.lessons:
         if own.without_positive:
             logger.warning(

@@ -22,7 +22,7 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
 from pseudoquery.errors import ModelError
-from pseudoquery.training.batches import Course
+from pseudoquery.training.batches import BatchMaker
 from pseudoquery.training.checkpoints import cant_write, seal, unseal
 from pseudoquery.training.distributed import is_first, wait_for_all
 
@@ -38,10 +38,12 @@ UNREADABLE = (
 )
 
 
-class CourseTrainer(MultiVectorEncoderTrainer):
+class RetrievalTrainer(MultiVectorEncoderTrainer):
     """Trains on the batches of a course."""
 
-    def __init__(self, course: Course, callbacks: Sequence[TrainerCallback], **rest: Any) -> None:
+    def __init__(
+        self, course: BatchMaker, callbacks: Sequence[TrainerCallback], **rest: Any
+    ) -> None:
         super().__init__(
             data_collator=cast(Any, RowNumbers()), callbacks=[*callbacks, Shuffle()], **rest
         )

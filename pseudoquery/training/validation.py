@@ -30,7 +30,7 @@ HEADLINES = ("RR@10", "nDCG@10")
 
 
 @dataclass(frozen=True, slots=True)
-class Exam:
+class ValidationSet:
     """A test collection, ready for any model with the same tokenizer."""
 
     name: str
@@ -41,9 +41,9 @@ class Exam:
     that are not in the corpus are counted with places of their own below zero."""
 
 
-def prepare_exam(
+def validation_set(
     model: MultiVectorEncoder, dataset: Dataset, name: str = "", cache: Path | None = None
-) -> Exam:
+) -> ValidationSet:
     """Tokenise a collection's documents, whole, and its judged queries."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     places = {id_: place for place, id_ in enumerate(texts)}
@@ -58,7 +58,7 @@ def prepare_exam(
             f"{dataset.name}: there are no judgements to evaluate by; `pseudoquery evaluate` can "
             "look for answer strings instead."
         )
-    return Exam(
+    return ValidationSet(
         name or dataset.name,
         tuple(tokenise(model, list(texts.values()), "document", None, cache)),
         tuple(tokenise(model, [query.text for query in judged], "query", None, cache)),
@@ -72,14 +72,14 @@ def judged_queries(dataset: Dataset) -> list[Query]:
     return [query for query in dataset.queries if query.id in judged]
 
 
-def examine(model: MultiVectorEncoder, exam: Exam) -> dict[str, float]:
+def validate(model: MultiVectorEncoder, exam: ValidationSet) -> dict[str, float]:
     """Rank all documents for each query by the model's own score; average the measures."""
-    places = answers(model, exam).places
-    return {name: float(own.mean()) for name, own in grades(places, exam.gains).items()}
+    places = rank_queries(model, exam).places
+    return {name: float(own.mean()) for name, own in per_query_measures(places, exam.gains).items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Rankings:
     """How a model ranked the documents of an exam for each of its queries."""
 
     places: NDArray[np.int64]
@@ -90,16 +90,16 @@ class Answers:
     """How many vectors stood for a document, on average."""
 
 
-def answers(model: MultiVectorEncoder, exam: Exam) -> Answers:
+def rank_queries(model: MultiVectorEncoder, exam: ValidationSet) -> Rankings:
     """Rank all documents for each query by the model's own score."""
     documents = encode_windowed(model, exam.documents, "document")
     queries = encode_windowed(model, exam.queries, "query")
     places, scores = rank_all(queries, documents, representation_of(model), DEPTH)
     vectors = sum(int(mask.sum()) for _, mask, _ in documents)
-    return Answers(places, scores, vectors / len(exam.documents))
+    return Rankings(places, scores, vectors / len(exam.documents))
 
 
-def grades(
+def per_query_measures(
     places: NDArray[np.int64], gains: Sequence[dict[int, int]]
 ) -> dict[str, NDArray[np.float64]]:
     """Compute each query's measures as ir-measures does, from where the right documents stand."""
@@ -123,10 +123,10 @@ def grades(
     return measures | {f"Success@{depth}": (first < depth) * 1.0 for depth in (1, 5, 20, 100)}
 
 
-class Examiner(BaseEvaluator):
+class Validator(BaseEvaluator):
     """Evaluates during a training, as sentence-transformers' trainer asks it to."""
 
-    def __init__(self, exams: Sequence[Exam]) -> None:
+    def __init__(self, exams: Sequence[ValidationSet]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._exams = exams
         self.primary_metric = f"{exams[0].name}_{HEADLINES[0]}" if exams else ""
@@ -136,6 +136,6 @@ class Examiner(BaseEvaluator):
         return {
             f"{exam.name}_{name}": value
             for exam in self._exams
-            for name, value in examine(model, exam).items()
+            for name, value in validate(model, exam).items()
             if name in HEADLINES
         }

@@ -13,7 +13,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from pseudoquery.bench.build import watched, write_speed
+from pseudoquery.bench.build import run_watched, write_speed
 from pseudoquery.bench.compare import compare
 from pseudoquery.bench.encode import operations, synthetic_texts
 from pseudoquery.bench.kmeans import (
@@ -231,7 +231,7 @@ def hold(size: int) -> int:
 
 
 def test_memory_is_seen() -> None:
-    small, large = (watched(hold, size) for size in (1 << 10, 200 << 20))
+    small, large = (run_watched(hold, size) for size in (1 << 10, 200 << 20))
     assert large.own - small.own > 100 << 20
     assert large.resident >= large.own
     assert large.bytes == 200 << 20

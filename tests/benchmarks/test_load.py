@@ -22,7 +22,7 @@ from benchmarks.load.clients import Load, Tally, look_at_all, read_answers, writ
 from benchmarks.load.ledger import Change, Ledger, Seen, wrong
 from pseudoquery.index import Index
 from pseudoquery.records import Added, Answer, Document
-from pseudoquery.service.metrics import SIZES, Watch
+from pseudoquery.service.metrics import SIZES, Metrics
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import Running, running
 
@@ -82,7 +82,7 @@ def test_what_can_not_have_been_seen_is_told(seen: Seen, sentence: str) -> None:
 
 @given(st.lists(st.integers(1, SIZES[-1]), min_size=1, max_size=50))
 def test_sizes_of_batches_from_the_histogram(sizes: list[int]) -> None:
-    watch = Watch()
+    watch = Metrics()
     watch.batches.observe(7)
     before = read_batches(watch.metrics(0).decode())
     for size in sizes:
@@ -101,7 +101,7 @@ def test_sizes_of_batches_from_the_histogram(sizes: list[int]) -> None:
 
 
 def test_a_batch_beyond_the_histogram_is_refused() -> None:
-    watch = Watch()
+    watch = Metrics()
     watch.batches.observe(SIZES[-1] + 1)
     with pytest.raises(ValueError, match="more than 128 queries"):
         read_batches(watch.metrics(0).decode())

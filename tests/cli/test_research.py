@@ -15,7 +15,7 @@ from pseudoquery.cli import main
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.corpus.documents import read_qrels
 from pseudoquery.encoding.model import load_model
-from pseudoquery.evaluation.evaluate import Ask, judge
+from pseudoquery.evaluation.evaluate import SearchPlan, figures_of
 from pseudoquery.evaluation.measures import MEASURES, compare, evaluate, means
 from pseudoquery.evaluation.trec_runs import Run, read_run
 from pseudoquery.index import Index
@@ -255,32 +255,32 @@ def test_how_it_is_asked_changes_the_run(result: Callable[..., Result], built: P
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], Ask]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], SearchPlan]]:
     """Collect what each evaluated index was made with, and how it was asked."""
     from pseudoquery.evaluation import evaluate as trial
 
-    calls: list[tuple[dict[str, Any], Ask]] = []
-    real = trial.ask_all
+    calls: list[tuple[dict[str, Any], SearchPlan]] = []
+    real = trial.search_all
 
-    def spied(index: Index, dataset: Any, ask: Ask, advance: Any) -> Run:
+    def spied(index: Index, dataset: Any, ask: SearchPlan, advance: Any) -> Run:
         made = {"k": index.representation.k, "long": index.settings.long}
         calls.append((made, ask))
         return real(index, dataset, ask, advance)
 
-    monkeypatch.setattr(trial, "ask_all", spied)
+    monkeypatch.setattr(trial, "search_all", spied)
     return calls
 
 
 def test_the_first_step_can_be_chosen(
-    result: Callable[..., Result], built: Path, asked: list[tuple[dict[str, Any], Ask]]
+    result: Callable[..., Result], built: Path, asked: list[tuple[dict[str, Any], SearchPlan]]
 ) -> None:
     options = ("--mode", "hybrid", "--structure", "flat8", "--top", 5, "--recall", 7)
     result("--index", built, *options, "--fusion", "weighted", "--weight", 0.25, "--exact")
     result("--index", built, "--recall-vectors", 9)
     (_, first), (_, second) = asked
     settings = SearchSettings("flat8", recall=7, fusion="weighted", weight=0.25)
-    assert first == Ask(5, "hybrid", exact=True, settings=settings)
-    assert second == Ask(settings=SearchSettings(recall_vectors=9))
+    assert first == SearchPlan(5, "hybrid", exact=True, settings=settings)
+    assert second == SearchPlan(settings=SearchSettings(recall_vectors=9))
 
 
 @pytest.mark.parametrize(
@@ -323,13 +323,13 @@ def test_the_first_step_can_be_chosen(
 def test_the_papers_settings_by_name(
     result: Callable[..., Result],
     tiny_model_path: str,
-    asked: list[tuple[dict[str, Any], Ask]],
+    asked: list[tuple[dict[str, Any], SearchPlan]],
     options: tuple[object, ...],
     made: dict[str, Any],
     settings: dict[str, Any],
 ) -> None:
     result("--model", tiny_model_path, *options)
-    assert asked == [(made, Ask(settings=SearchSettings(**settings)))]
+    assert asked == [(made, SearchPlan(settings=SearchSettings(**settings)))]
 
 
 def test_what_was_cut_is_said(
@@ -399,7 +399,7 @@ def test_per_query(run: Command, collection: Path, built: Path, tmp_path: Path) 
     ran = run("evaluate", *options, "--per-query", target, "--save-run", tmp_path / "run.trec")
     rows = [json.loads(line) for line in target.read_text().splitlines()]
     assert [row["query"] for row in rows] == ["q0", "q1", "q2", "q3", "q4"]
-    figures = judge(read_run(tmp_path / "run.trec"), load_dataset(str(collection), "dev"))
+    figures = figures_of(read_run(tmp_path / "run.trec"), load_dataset(str(collection), "dev"))
     for row in rows:
         assert row == {"query": row["query"]} | {
             name: own[row["query"]] for name, own in figures.items()
@@ -429,7 +429,7 @@ def test_two_runs_compared(
     other = result("--index", built, "--mode", "bm25")
     found = result("--index", built, "--compare", tmp_path / "0.trec")
     loaded = load_dataset(str(collection), "dev")
-    compared = compare(judge(found.run, loaded), judge(other.run, loaded))
+    compared = compare(figures_of(found.run, loaded), figures_of(other.run, loaded))
     assert [row["measure"] for row in found.report["compared"]] == [*MEASURES, *ANSWERS]
     for row, one in zip(found.report["compared"], compared, strict=True):
         assert (row["first"], row["second"]) == (one.first, one.second)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from pseudoquery.building.build import refuse
 from pseudoquery.building.milvus_shards import MilvusShards
-from pseudoquery.building.shard import Shard, shard_name, written
+from pseudoquery.building.shard import Shard, encode_shard, shard_name
 from pseudoquery.errors import CorpusError
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.records import Document
-from pseudoquery.storage.incoming import taken
-from pseudoquery.storage.segment_builder import joined_vectors
+from pseudoquery.storage.incoming import duplicate_id_error
+from pseudoquery.storage.segment_builder import segment_of_vectors
 from pseudoquery.storage.segments import VECTOR_TYPES
 from tests.cluster.conftest import new_name
 from tests.support.crash_writer import SETTINGS
@@ -41,9 +41,9 @@ def made(corpus: Corpus) -> dict[str, bytes]:
     dtype = VECTOR_TYPES[SETTINGS.vector_type]
     for file, parts in enumerate(corpus):
         for number, documents in enumerate(parts):
-            segment = joined_vectors([*map(vectors_of, documents)], SETTINGS.dimension, dtype)
+            segment = segment_of_vectors([*map(vectors_of, documents)], SETTINGS.dimension, dtype)
             name = shard_name(file, number, [documents])
-            shards[name] = written(Shard(documents, segment, cut=1))
+            shards[name] = encode_shard(Shard(documents, segment, cut=1))
     return shards
 
 
@@ -54,7 +54,7 @@ def expected(corpus: Corpus) -> tuple[list[Document], list[str]]:
     for document in (one for file in corpus for shard in file for one in shard):
         first = kept.setdefault(document.id, document)
         if first is not document:
-            said.append(str(taken(document.id, document.place, first.place)))
+            said.append(str(duplicate_id_error(document.id, document.place, first.place)))
     return list(kept.values()), said
 
 

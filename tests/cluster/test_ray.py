@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from pseudoquery.building.build import build
 from pseudoquery.building.milvus_shards import MilvusShards
-from pseudoquery.building.shard import SHARD_DOCUMENTS, documents_in, first_place
+from pseudoquery.building.shard import SHARD_DOCUMENTS, documents_in, first_position
 from pseudoquery.cluster.build import OnEncoded, build_on
-from pseudoquery.cluster.ray import Message, Work, connected, spread
+from pseudoquery.cluster.ray import Work, WorkerMessage, connected, map_on_workers
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
@@ -282,7 +282,7 @@ def row_keys(address: str, shards: list[str]) -> set[int]:
     """Read the keys that Milvus has given to the rows of shards."""
     collection = Collection.open(address)
     keys = set()
-    for first in map(first_place, shards):
+    for first in map(first_position, shards):
         here = f"version >= {first} and version < {first + SHARD_DOCUMENTS}"
         keys |= {row["row"] for row in collection.rows(f"place >= 0 and {here}", ["row"])}
     return keys
@@ -378,30 +378,30 @@ def test_mining_and_asking_find_the_same(
 
 def test_a_worker_that_always_dies_ends_the_run(nodes: Nodes) -> None:
     def begin() -> Work:
-        def work(_: Message) -> Message:
+        def work(_: WorkerMessage) -> WorkerMessage:
             os._exit(1)
 
         return work
 
     with connected(nodes.address), pytest.raises(ClusterError, match="has given up, after up to 4"):
-        list(spread([({}, b"poison")], begin))
+        list(map_on_workers([({}, b"poison")], begin))
 
 
 def test_what_is_left_early_leaves_no_thread_behind(nodes: Nodes) -> None:
     def begin() -> Work:
         return lambda message: message
 
-    def read(_: Message) -> Iterator[Message]:
+    def read(_: WorkerMessage) -> Iterator[WorkerMessage]:
         for number in range(30):
             yield {"number": number}, bytes(200_000)
         raise CorpusError("line 31 is bad")
 
-    files: list[Message] = [({"file": file}, b"") for file in range(3)]
+    files: list[WorkerMessage] = [({"file": file}, b"") for file in range(3)]
     with connected(nodes.address):
         before = set(threading.enumerate())
         with pytest.raises(CorpusError, match="line 31 is bad"):
-            list(spread(files, begin, read))
+            list(map_on_workers(files, begin, read))
         assert set(threading.enumerate()) <= before, "who leaves the cluster now may crash"
-        for _ in spread(files, begin, read):
+        for _ in map_on_workers(files, begin, read):
             break
         assert set(threading.enumerate()) <= before

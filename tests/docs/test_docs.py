@@ -16,7 +16,7 @@ import pytest
 from pseudoquery.cli import cli
 from pseudoquery.index import Index
 from pseudoquery.service.app import create_app
-from pseudoquery.service.metrics import Watch
+from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.settings import ServiceSettings
 from pseudoquery.storage.schema import Settings
 from pseudoquery.training.config import Config, read_config
@@ -164,5 +164,5 @@ def test_the_page_of_the_service_lists_every_limit_and_metric() -> None:
     options = {one.opts[0] for one in cli.commands["serve"].params if one.name in limits}
     assert len(options) == len(limits)
     assert options <= listed
-    told = re.findall(r"^# TYPE (\w+) (\w+)", Watch().metrics(0).decode(), re.MULTILINE)
+    told = re.findall(r"^# TYPE (\w+) (\w+)", Metrics().metrics(0).decode(), re.MULTILINE)
     assert {name for name, _ in told if not name.endswith("_created")} <= listed

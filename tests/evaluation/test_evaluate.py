@@ -14,7 +14,7 @@ from pseudoquery.cli.terminal import line_count
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.errors import ModelError, QueryError
 from pseudoquery.evaluation import evaluate as trial
-from pseudoquery.evaluation.evaluate import Ask, ask_all, index_dataset, judge
+from pseudoquery.evaluation.evaluate import SearchPlan, figures_of, index_dataset, search_all
 from pseudoquery.evaluation.measures import MEASURES, evaluate, means
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
@@ -69,16 +69,16 @@ def test_an_index_is_made_with_its_settings_and_finished(
 
 def test_every_question_is_asked(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    together = ask_all(index, dataset(), Ask(), steps.append)
+    together = search_all(index, dataset(), SearchPlan(), steps.append)
     assert steps == [7]
     rankings = index.rank_many([query.text for query in QUERIES], 1000)
     assert together == dict(zip((query.id for query in QUERIES), rankings, strict=True))
     assert all(len(ranking) == 20 for ranking in together.values())
     monkeypatch.setattr(trial, "QUERIES_AT_ONCE", 3)
     steps.clear()
-    assert ask_all(index, dataset(), Ask(), steps.append).keys() == together.keys()
+    assert search_all(index, dataset(), SearchPlan(), steps.append).keys() == together.keys()
     assert steps == [3, 3, 1]
-    assert ask_all(index, dataset((), ()), Ask(), steps.append) == {}
+    assert search_all(index, dataset((), ()), SearchPlan(), steps.append) == {}
 
 
 def test_ids_are_read_once(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,33 +91,38 @@ def test_ids_are_read_once(index: Index, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Snapshot, "ids", counted)
     monkeypatch.setattr(trial, "QUERIES_AT_ONCE", 2)
-    ask_all(Index.open(index.folder), dataset(), Ask(), nothing)
+    search_all(Index.open(index.folder), dataset(), SearchPlan(), nothing)
     assert reads == [1]
 
 
 def test_how_it_is_asked_changes_the_run(index: Index) -> None:
     narrow = SearchSettings(recall_vectors=1)
 
-    def runs(ask: Ask) -> dict[str, Any]:
-        return dict(ask_all(index, dataset(), ask, nothing))
+    def runs(ask: SearchPlan) -> dict[str, Any]:
+        return dict(search_all(index, dataset(), ask, nothing))
 
-    plain = runs(Ask(5))
+    plain = runs(SearchPlan(5))
     assert {len(ranking) for ranking in plain.values()} == {5}
-    assert {len(ranking) for ranking in runs(Ask(2)).values()} == {2}
-    different = [plain, runs(Ask(5, "bm25")), runs(Ask(5, "hybrid")), runs(Ask(5, settings=narrow))]
+    assert {len(ranking) for ranking in runs(SearchPlan(2)).values()} == {2}
+    different = [
+        plain,
+        runs(SearchPlan(5, "bm25")),
+        runs(SearchPlan(5, "hybrid")),
+        runs(SearchPlan(5, settings=narrow)),
+    ]
     assert all(one != other for one in different for other in different if one is not other)
-    assert runs(Ask(5, exact=True, settings=narrow)) == plain
+    assert runs(SearchPlan(5, exact=True, settings=narrow)) == plain
 
 
 def test_figures_by_judgement(index: Index) -> None:
-    run = ask_all(index, dataset(), Ask(), nothing)
-    figures = judge(run, dataset())
+    run = search_all(index, dataset(), SearchPlan(), nothing)
+    figures = figures_of(run, dataset())
     assert list(figures) == list(MEASURES)
     assert means(figures) == evaluate(run, QRELS)
     assert 0 < means(figures)["RR@10"] < 1
-    assert list(judge(run, dataset(), ["P@3"])) == ["P@3"]
+    assert list(figures_of(run, dataset(), ["P@3"])) == ["P@3"]
     within = ["RR@10", "nDCG@10", "Success@1", "Success@5", "Success@20"]
-    assert list(judge(run, dataset(), MEASURES, 20)) == within
+    assert list(figures_of(run, dataset(), MEASURES, 20)) == within
 
 
 def test_figures_by_answer() -> None:
@@ -137,7 +142,7 @@ def test_figures_by_answer() -> None:
         "not asked": [("of another collection", 1.0)],
     }
     judged = [Qrel(name, "d1", 1) for name in ("first", "sixth", "missing", "without")]
-    figures = judge(run, dataset(queries, judged), ["RR@10"])
+    figures = figures_of(run, dataset(queries, judged), ["RR@10"])
     assert list(figures) == ["RR@10", "answer@1", "answer@5", "answer@20", "answer@100"]
     assert means(figures)["RR@10"] == 1 / 4
     by_hand = {"first": 1.0, "sixth": 0.0, "unjudged": 1.0, "missing": 0.0}
@@ -149,11 +154,11 @@ def test_figures_by_answer_alone() -> None:
     """Where nothing is judged, measures by judgement would all be zero; they are left out."""
     queries = [Query("right", "?", (TEXTS["d1"],)), Query("wrong", "?", ("nowhere",))]
     run = {"right": [("d1", 1.0)], "wrong": [("d1", 1.0)]}
-    assert list(judge(run, dataset(queries, ()), depth=19)) == ["answer@1", "answer@5"]
-    figures = judge(run, dataset(queries, ()))
+    assert list(figures_of(run, dataset(queries, ()), depth=19)) == ["answer@1", "answer@5"]
+    figures = figures_of(run, dataset(queries, ()))
     assert list(figures) == ["answer@1", "answer@5", "answer@20", "answer@100"]
     assert set(means(figures).values()) == {0.5}
-    assert judge(run, dataset([Query("right", "?")], ())) == {}
+    assert figures_of(run, dataset([Query("right", "?")], ())) == {}
 
 
 def test_the_title_is_a_part_of_the_text() -> None:
@@ -164,7 +169,7 @@ def test_the_title_is_a_part_of_the_text() -> None:
         (Query("q", "?", ("nile",)),),
         (),
     )
-    assert judge({"q": [("d", 1.0)]}, titled)["answer@1"] == {"q": 1.0}
+    assert figures_of({"q": [("d", 1.0)]}, titled)["answer@1"] == {"q": 1.0}
 
 
 def test_a_document_that_the_collection_has_not() -> None:
@@ -173,9 +178,9 @@ def test_a_document_that_the_collection_has_not() -> None:
     with pytest.raises(
         QueryError, match=r"2 documents that small has not, the first is 'b'; .*\.$"
     ):
-        judge(run, dataset(queries, []))
+        figures_of(run, dataset(queries, []))
     deep = {"q": [(f"d{number % 20}", 0.0) for number in range(100)] + [("x", -1.0)]}
-    assert judge(deep, dataset(queries, []))["answer@100"] == {"q": 1.0}, "too deep to matter"
+    assert figures_of(deep, dataset(queries, []))["answer@100"] == {"q": 1.0}, "too deep to matter"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_a_document_that_the_collection_has_not() -> None:
 def test_a_measure_that_cannot_be_computed(name: str) -> None:
     """Some of these would end the whole process, inside trec_eval."""
     with pytest.raises(QueryError, match=r"there is no measure .*\.$"):
-        judge({"q0": [("d0", 1.0)]}, dataset(), [name])
+        figures_of({"q0": [("d0", 1.0)]}, dataset(), [name])
 
 
 def test_the_model_of_an_index_must_be_there(
@@ -192,7 +197,7 @@ def test_the_model_of_an_index_must_be_there(
 ) -> None:
     list(index_dataset(dataset(), tmp_path / "index", model=tiny_model))
     with pytest.raises(ModelError, match="in memory"):
-        ask_all(Index.open(tmp_path / "index"), dataset(), Ask(), nothing)
+        search_all(Index.open(tmp_path / "index"), dataset(), SearchPlan(), nothing)
 
 
 def test_a_folder_on_disk(tmp_path: Path, index: Index) -> None:
@@ -205,8 +210,10 @@ def test_a_folder_on_disk(tmp_path: Path, index: Index) -> None:
         (tmp_path / f"{name}.jsonl").write_text(lines)
     (tmp_path / "qrels" / "dev.tsv").write_text("".join(f"{q} 0 {d} {r}\n" for q, d, r in QRELS))
     loaded = load_dataset(str(tmp_path), "dev")
-    run = ask_all(index, loaded, Ask(), nothing)
-    assert judge(run, loaded) == judge(ask_all(index, dataset(), Ask(), nothing), dataset())
+    run = search_all(index, loaded, SearchPlan(), nothing)
+    assert figures_of(run, loaded) == figures_of(
+        search_all(index, dataset(), SearchPlan(), nothing), dataset()
+    )
 
 
 def test_only_files_with_a_record_a_line_are_counted(

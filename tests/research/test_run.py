@@ -13,16 +13,16 @@ from pseudoquery.cli import main
 from pseudoquery.encoding.encode import document_text, encode_texts
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import QueryError
-from pseudoquery.evaluation.evaluate import Ask, ask_all, index_dataset, judge
+from pseudoquery.evaluation.evaluate import SearchPlan, figures_of, index_dataset, search_all
 from pseudoquery.evaluation.measures import means
 from pseudoquery.index import Index
 from pseudoquery.research import run as module
-from pseudoquery.research.run import Order, carry_out
+from pseudoquery.research.run import ExperimentOptions, carry_out
 from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES
 from pseudoquery.search.fusion import Fusion
 from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.training.config import Config, load_named
-from pseudoquery.training.validation import examine, prepare_exam
+from pseudoquery.training.validation import validate, validation_set
 from tests.support.collection import write_collection
 
 
@@ -61,8 +61,8 @@ def test_the_small_variant_of_each(
     assert (out / f"{name}.svg").read_text().count("<path") > 10
 
 
-def order(data: Path, out: Path, model: str, **changes: Any) -> Order:
-    return Order("table5", data, out, model, rows=("pseudo-4",), small=True, **changes)
+def order(data: Path, out: Path, model: str, **changes: Any) -> ExperimentOptions:
+    return ExperimentOptions("table5", data, out, model, rows=("pseudo-4",), small=True, **changes)
 
 
 def trained_model(out: Path) -> Path:
@@ -137,8 +137,8 @@ def test_the_figures_are_those_of_the_model(
 ) -> None:
     words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
     model = load_model(str(trained_model(tmp_path / "out")), device="cpu")
-    exam = prepare_exam(model, load_named(f"{data / 'squad-documents'}:dev"))
-    for name, value in examine(model, exam).items():
+    exam = validation_set(model, load_named(f"{data / 'squad-documents'}:dev"))
+    for name, value in validate(model, exam).items():
         assert result["figures"]["squad-documents"]["alone"][name] == pytest.approx(
             100 * value, abs=0.01
         )
@@ -169,8 +169,8 @@ def test_hybrids_and_words_agree_with_an_index(
     )
     for mode, fusion, found in cases:
         settings = SearchSettings(fusion=fusion)
-        run = ask_all(index, dataset, Ask(1000, mode, True, settings), lambda _: None)
-        expected = means(judge(run, dataset))
+        run = search_all(index, dataset, SearchPlan(1000, mode, True, settings), lambda _: None)
+        expected = means(figures_of(run, dataset))
         assert found["RR@10"] == pytest.approx(100 * expected["RR@10"], abs=0.01), (mode, fusion)
 
 

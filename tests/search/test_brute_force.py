@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.presets import preset
 from pseudoquery.search import brute_force as exhaustive
-from pseudoquery.search.brute_force import Encoded, rank_all
+from pseudoquery.search.brute_force import EncodedBatch, rank_all
 from pseudoquery.search.exact_scores import exact_scores
 from pseudoquery.storage.segments import Segment
 from pseudoquery.storage.vector_view import make_view
@@ -15,10 +15,10 @@ from pseudoquery.storage.vector_view import make_view
 Arrays = list[NDArray[np.float32]]
 
 
-def batches(texts: Arrays, size: int, seed: int = 0) -> list[Encoded]:
+def batches(texts: Arrays, size: int, seed: int = 0) -> list[EncodedBatch]:
     """Put texts into padded batches, in any order."""
     order = np.random.default_rng(seed).permutation(len(texts)).tolist()
-    made: list[Encoded] = []
+    made: list[EncodedBatch] = []
     for start in range(0, len(order), size):
         own = order[start : start + size]
         values = torch.nn.utils.rnn.pad_sequence(

@@ -18,7 +18,7 @@ from pseudoquery.search import structures as candidates
 from pseudoquery.search.gpu_scan import GpuScan, can_grow, make_gpu_scan
 from pseudoquery.search.settings import SearchSettings
 from pseudoquery.search.two_step import Ranking, search
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 from tests.search.test_two_step import Case, cases
 from tests.storage.test_vector_view import view_of
 from tests.support.structures import build
@@ -28,7 +28,7 @@ few = settings(max_examples=25 if INTERPRETED else 200, deadline=None)
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")  # the interpreter's
 
 
-def scan_of(view: View, known: GpuScan | None = None) -> GpuScan:
+def scan_of(view: VectorView, known: GpuScan | None = None) -> GpuScan:
     made = make_gpu_scan(view, known, DEVICE)
     assert made is not None
     return made
@@ -51,7 +51,7 @@ def test_answers_are_the_cpus(case: Case) -> None:
     same(search(case.view, scan_of(case.view), *how, allowed=case.allowed), expected)
 
 
-def random_view(count: int, seed: int = 0) -> View:
+def random_view(count: int, seed: int = 0) -> VectorView:
     chance = np.random.default_rng(seed)
     drawn = [chance.normal(size=(chance.integers(1, 4), 8)) for _ in range(count)]
     return view_of(drawn, dimension=8, borders=[count // 2, count // 2 + 9], dtype="float16")

@@ -15,13 +15,13 @@ from pseudoquery.method.scores import document_score
 from pseudoquery.records import Document
 from pseudoquery.search import int8_scan as scan
 from pseudoquery.search.int8_products import FEW, Packed, multiplies_integers, packs
-from pseudoquery.search.int8_scan import Scan, make_scan, pack_scan
+from pseudoquery.search.int8_scan import Int8Scan, make_scan, pack_scan
 from pseudoquery.search.structures import Structures
-from pseudoquery.storage.int8_codes import Codes, halve, quantise
+from pseudoquery.storage.int8_codes import Int8Codes, quantise, split_query
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import Segment
 from pseudoquery.storage.store import Store
-from pseudoquery.storage.vector_view import View
+from pseudoquery.storage.vector_view import VectorView
 from pseudoquery.storage.verify import problems, repair
 from tests.storage.test_vector_view import view_of
 
@@ -30,7 +30,7 @@ DIMENSION = 24
 seeds = st.integers(0, 2**32 - 1)
 
 
-def random_view(seed: int, *, dimension: int = DIMENSION, dtype: str = "float16") -> View:
+def random_view(seed: int, *, dimension: int = DIMENSION, dtype: str = "float16") -> VectorView:
     """Make documents of no to nine vectors, in segments that may be empty."""
     generator = np.random.default_rng(seed)
     documents = [
@@ -40,7 +40,9 @@ def random_view(seed: int, *, dimension: int = DIMENSION, dtype: str = "float16"
     return view_of(documents, dimension=dimension, borders=[0, 11, 11, 30], dtype=dtype)
 
 
-def slow_scores(view: View, query: NDArray[np.float32], scale: float, score: Score) -> list[float]:
+def slow_scores(
+    view: VectorView, query: NDArray[np.float32], scale: float, score: Score
+) -> list[float]:
     """Score each document alone, in double precision, by its real vectors."""
     vectors = view.vectors(0, view.vector_count).astype(np.float64)
     scores = []
@@ -72,7 +74,7 @@ def test_estimates_are_near_the_scores(
     assert made.total == view.vector_count
     for row, query in enumerate(queries):
         length = float(np.linalg.norm(query))
-        lost = float(halve(query[None]).lost[0])
+        lost = float(split_query(query[None]).lost[0])
         room = 3 * scale * (length * made.errors + (lost + 1e-5 * length) * (view.norm + 1))
         truth = np.array(slow_scores(view, query, scale, score))
         filled = np.diff(view.offsets) > 0
@@ -166,7 +168,7 @@ def add(store: Store, numbers: range) -> None:
         writer.add([Document(f"id {number}", "text") for number in numbers], vectors)
 
 
-def view_in(store: Store) -> View:
+def view_in(store: Store) -> VectorView:
     with store.snapshot() as snapshot:
         return snapshot.view
 
@@ -197,7 +199,7 @@ def test_only_new_segments_are_quantised(store: Store, monkeypatch: pytest.Monke
     structures.get("flat8", view_in(store))
     quantised: list[int] = []
 
-    def noted(vectors: NDArray[Any]) -> Codes:
+    def noted(vectors: NDArray[Any]) -> Int8Codes:
         quantised.append(len(vectors))
         return quantise(vectors)
 
@@ -213,7 +215,7 @@ def test_what_is_asked_again_is_laid_out_once(store: Store) -> None:
 
     def layouts() -> list[Packed | None]:
         found = structures.get("flat8", view_in(store))
-        assert isinstance(found, Scan)
+        assert isinstance(found, Int8Scan)
         return [part.packed for part in found.parts]
 
     assert layouts() == [None, None]

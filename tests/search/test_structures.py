@@ -16,17 +16,17 @@ from pseudoquery.method.representation import Representation
 from pseudoquery.search import faiss_index
 from pseudoquery.search import structures as candidates
 from pseudoquery.search.exact_scores import rounding
-from pseudoquery.search.faiss_index import FirstStep, build_faiss, extend
-from pseudoquery.search.int8_scan import Scan
-from pseudoquery.search.structures import STRUCTURES, Structures, chosen_kind
-from pseudoquery.storage.int8_codes import halve
-from pseudoquery.storage.vector_view import View
+from pseudoquery.search.faiss_index import FaissIndex, build_faiss, extend
+from pseudoquery.search.int8_scan import Int8Scan
+from pseudoquery.search.structures import STRUCTURES, Structures, choose_structure
+from pseudoquery.storage.int8_codes import split_query
+from pseudoquery.storage.vector_view import VectorView
 from tests.storage.test_vector_view import view_of
 from tests.support.structures import build
 
 KINDS = STRUCTURES[1:]
 FAISS = tuple(kind for kind in KINDS if kind != "flat8")
-Step = FirstStep | Scan
+Step = FaissIndex | Int8Scan
 SAVED = ("hnsw", "hnsw8", "ivf", "ivf8")
 DIMENSION = 16
 PLAIN = Representation(scale=1.0)
@@ -45,7 +45,7 @@ def clustered(seed: int, count: int) -> NDArray[np.float32]:
     return unit(centres[own] + 0.4 * generator.normal(size=(count, DIMENSION)))
 
 
-def in_view(vectors: NDArray[np.float32], *, epoch: int = 0) -> View:
+def in_view(vectors: NDArray[np.float32], *, epoch: int = 0) -> VectorView:
     """Make documents of four vectors each, and the rest, in three segments."""
     documents = [vectors[start : start + 4] for start in range(0, len(vectors), 4)]
     borders = [len(documents) // 3, len(documents) // 2]
@@ -79,7 +79,7 @@ def test_every_structure_is_tested(steps: dict[str, Step]) -> None:
 
 @pytest.mark.parametrize("kind", STRUCTURES)
 def test_dots_are_of_the_returned_positions_and_fall(kind: str) -> None:
-    kind = chosen_kind(kind, VIEW)
+    kind = choose_structure(kind, VIEW)
     found = build(kind, VIEW).search(QUERIES, 30, None)
     assert found.dots.shape == found.positions.shape == (len(QUERIES), 30)
     assert found.dots.dtype == np.float32
@@ -93,7 +93,7 @@ def test_dots_are_of_the_returned_positions_and_fall(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", STRUCTURES)
 def test_recall_of_the_ten_best(kind: str) -> None:
-    found = build(chosen_kind(kind, VIEW), VIEW).search(QUERIES, 10, None)
+    found = build(choose_structure(kind, VIEW), VIEW).search(QUERIES, 10, None)
     best = np.argsort(-TRUE_DOTS, axis=1)[:, :10]
     recalls = [len(np.intersect1d(*pair)) / 10 for pair in zip(found.positions, best, strict=True)]
     assert np.mean(recalls) >= 0.9
@@ -129,7 +129,7 @@ def test_the_error_of_flat8_bounds_its_dots(magnitude: float) -> None:
     truth = magnitude * TRUE_DOTS  # a hair off, by the rounding of `vectors`
     for row, query in enumerate(QUERIES):
         errors = np.abs(found.dots[row] - truth[row, found.positions[row]])
-        lost = float(halve(query[None]).lost[0]) * (view.norm + step.error)
+        lost = float(split_query(query[None]).lost[0]) * (view.norm + step.error)
         room = step.error * float(np.linalg.norm(query)) + lost
         assert errors.max() <= room + 2 * rounding(view, query[None], PLAIN)
         assert errors.max() > room / 100, "the bound says something"
@@ -214,13 +214,13 @@ def test_building_reads_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_chooses_by_size(monkeypatch: pytest.MonkeyPatch, count: int, kind: str) -> None:
     monkeypatch.setattr(candidates, "FLAT8_BELOW", 20)
     view = in_view(VECTORS[:count])
-    assert chosen_kind("auto", view) == kind
+    assert choose_structure("auto", view) == kind
     for asked in KINDS:
-        assert chosen_kind(asked, view) == asked
+        assert choose_structure(asked, view) == asked
 
 
 def test_small_indexes_are_scanned_by_default() -> None:
-    assert chosen_kind("auto", VIEW) == "flat8"
+    assert choose_structure("auto", VIEW) == "flat8"
 
 
 def test_an_unknown_structure_names_the_choices(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_an_unknown_structure_names_the_choices(tmp_path: Path) -> None:
     )
 
 
-def check(step: Step, view: View) -> None:
+def check(step: Step, view: VectorView) -> None:
     """Assert that a structure answers for this view: its vectors find themselves."""
     vectors = view.vectors(0, view.vector_count)
     assert step.total == len(vectors)
@@ -248,7 +248,7 @@ def refuse(*_: Any) -> NoReturn:
 @pytest.mark.parametrize("kind", ["hnsw", "hnsw8"])
 def test_hnsw_looks_as_far_as_it_is_asked_for(kind: str, count: int, effort: int) -> None:
     step = build(kind, view_of([np.eye(8, dtype=np.float32)], dimension=8))
-    assert isinstance(step, FirstStep)
+    assert isinstance(step, FaissIndex)
     assert step._parameters(count, None).efSearch == effort
 
 
@@ -362,7 +362,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of all structures that are built from now on."""
     kinds: list[str] = []
 
-    def noted(kind: str, view: View) -> FirstStep:
+    def noted(kind: str, view: VectorView) -> FaissIndex:
         kinds.append(kind)
         return build_faiss(kind, view)
 
@@ -445,7 +445,7 @@ def test_one_query_is_not_shared_out(queries: int) -> None:
             used.append(faiss.omp_get_max_threads())
             raise RuntimeError
 
-    step = FirstStep("flat", 0, Watched())
+    step = FaissIndex("flat", 0, Watched())
     faiss.omp_set_num_threads(2)
     try:
         with pytest.raises(RuntimeError):

@@ -16,12 +16,18 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation, Score
 from pseudoquery.method.scores import document_score, window
-from pseudoquery.search.exact_scores import dots_of, exact_scores, rounding, score_of, weights_of
-from pseudoquery.search.faiss_index import FirstStep
-from pseudoquery.search.int8_scan import Scan
+from pseudoquery.search.exact_scores import (
+    dots_of,
+    exact_scores,
+    pseudo_query_weights,
+    rounding,
+    score_of,
+)
+from pseudoquery.search.faiss_index import FaissIndex
+from pseudoquery.search.int8_scan import Int8Scan
 from pseudoquery.search.structures import STRUCTURES
-from pseudoquery.search.two_step import BLOCK_VECTORS, Depth, Ranking, search
-from pseudoquery.storage.vector_view import View
+from pseudoquery.search.two_step import BLOCK_VECTORS, Ranking, RecallDepth, search
+from pseudoquery.storage.vector_view import VectorView
 from tests.storage.test_vector_view import stored, view_of
 from tests.support.structures import build
 
@@ -35,11 +41,11 @@ class Case:
     """A corpus and what is asked of it."""
 
     documents: list[NDArray[Any]]
-    view: View
+    view: VectorView
     queries: list[NDArray[np.float32]]
     settings: Representation
     top: int
-    depth: Depth
+    depth: RecallDepth
     allowed: NDArray[np.bool_] | None
 
     def counted(self, document: int) -> bool:
@@ -48,7 +54,7 @@ class Case:
         return permitted and bool(self.view.live[document]) and len(self.documents[document]) > 0
 
     def search(
-        self, step: FirstStep | Scan, *, exact: bool = False, view: View | None = None
+        self, step: FaissIndex | Int8Scan, *, exact: bool = False, view: VectorView | None = None
     ) -> Any:
         return search(
             view or self.view,
@@ -101,7 +107,7 @@ def cases(draw: st.DrawFn) -> Case:
         [query.astype(np.float32) for query in asked],
         Representation(score=draw(st.sampled_from(SCORES)), scale=draw(st.floats(0.1, 100))),
         draw(st.integers(1, 4) | st.integers(1, 70)),
-        Depth(
+        RecallDepth(
             draw(st.integers(1, 8) | st.integers(1, 40)),
             draw(st.none() | st.none() | st.integers(1, 100)),
         ),
@@ -176,7 +182,7 @@ def assert_exact(case: Case, query: NDArray[np.float32], ranking: Ranking) -> No
     assert ranking.scores.tolist() == scores[order].tolist()
 
 
-def structure(kind: str, view: View) -> FirstStep | Scan:
+def structure(kind: str, view: VectorView) -> FaissIndex | Int8Scan:
     """Build a structure; over no vectors at all, only a flat one can be."""
     return build(kind if view.vector_count else "flat", view)
 
@@ -218,7 +224,7 @@ def test_only_documents_that_count_are_found(kind: str, case: Case) -> None:
 @given(case=cases())
 def test_more_than_there_is_gives_all(case: Case) -> None:
     everything = Case(
-        case.documents, case.view, case.queries, case.settings, 100, Depth(1), case.allowed
+        case.documents, case.view, case.queries, case.settings, 100, RecallDepth(1), case.allowed
     )
     counted = [number for number in range(len(case.documents)) if case.counted(number)]
     for ranking in everything.search(structure("flat", case.view)):
@@ -297,7 +303,7 @@ def test_scores_equal_the_brute_force(case: Case) -> None:
 def test_weights_are_those_of_the_score(case: Case) -> None:
     every = np.arange(len(case.documents))
     for query in case.queries:
-        weights = weights_of(case.view, query, every, case.settings)
+        weights = pseudo_query_weights(case.view, query, every, case.settings)
         assert [len(own) for own in weights] == [len(own) for own in case.documents]
         for own in weights:
             assert not own or sum(own) == pytest.approx(1.0)
@@ -351,8 +357,10 @@ def test_a_large_batch_equals_queries_alone() -> None:
     view = random_view(generator, 400, 4, 16)
     step = build("flat", view)
     queries = [unit(generator.normal(size=(1 + row % 2, 16))) for row in range(50)]
-    together = search(view, step, queries, Representation(), 10, depth=Depth(60))
-    alone = [search(view, step, [one], Representation(), 10, depth=Depth(60))[0] for one in queries]
+    together = search(view, step, queries, Representation(), 10, depth=RecallDepth(60))
+    alone = [
+        search(view, step, [one], Representation(), 10, depth=RecallDepth(60))[0] for one in queries
+    ]
     for one, other in zip(together, alone, strict=True):
         assert one.documents.tolist() == other.documents.tolist()
         assert one.scores.tolist() == other.scores.tolist()
@@ -421,7 +429,7 @@ def unit(values: NDArray[Any]) -> NDArray[np.float32]:
     return result.astype(np.float32)
 
 
-def random_view(generator: np.random.Generator, count: int, k: int, dimension: int) -> View:
+def random_view(generator: np.random.Generator, count: int, k: int, dimension: int) -> VectorView:
     documents = [unit(generator.normal(size=(k, dimension))) for _ in range(count)]
     return view_of(documents, dimension=dimension, borders=[count // 2])
 
@@ -435,14 +443,14 @@ def test_most_searches_are_certified(kind: str, score: Score) -> None:
         view = random_view(generator, 500, 4, 16)
         query = unit(generator.normal(size=(1, 16)))
         ranking = search(
-            view, build(kind, view), [query], Representation(score=score), 10, depth=Depth(50)
+            view, build(kind, view), [query], Representation(score=score), 10, depth=RecallDepth(50)
         )[0]
         assert ranking.candidates < 500
         certified.append(ranking.certified)
     assert np.mean(certified) >= 0.5
 
 
-def deceptive(count: int, k: int) -> tuple[View, NDArray[np.float32]]:
+def deceptive(count: int, k: int) -> tuple[VectorView, NDArray[np.float32]]:
     """Make documents with one good vector among bad ones, then one with a single decent vector.
 
     With s_1 = m and k - 1 dots at m - 1 - W, the score falls as far below m as it can.
@@ -457,14 +465,14 @@ def test_an_uncertified_answer_can_be_wrong_and_says_so() -> None:
     ours = Representation(scale=1.0)
     assert exact_scores(view, query, np.array([0]), ours)[0] == pytest.approx(1.0 - window(8))
     step = build("flat", view)
-    hasty = search(view, step, [query], ours, 1, depth=Depth(5))[0]
+    hasty = search(view, step, [query], ours, 1, depth=RecallDepth(5))[0]
     assert not hasty.certified
     assert hasty.documents.tolist() != [20]
-    proven = search(view, step, [query], ours, 1, depth=Depth(5), exact=True)[0]
+    proven = search(view, step, [query], ours, 1, depth=RecallDepth(5), exact=True)[0]
     assert proven.certified
     assert proven.documents.tolist() == [20]
     assert proven.scores.tolist() == pytest.approx([0.5])
-    deep = search(view, step, [query], ours, 1, depth=Depth(21))[0]
+    deep = search(view, step, [query], ours, 1, depth=RecallDepth(21))[0]
     assert deep.certified
     assert deep.documents.tolist() == [20]
 
@@ -474,7 +482,7 @@ def test_without_softmax_the_same_answer_is_right_but_for_ties() -> None:
     ours = Representation(scale=1.0, score="max")
     step = build("flat", view)
     # The 20 largest dots are all equal: no proof that the first of them was found.
-    assert not search(view, step, [query], ours, 1, depth=Depth(5))[0].certified
+    assert not search(view, step, [query], ours, 1, depth=RecallDepth(5))[0].certified
     assert search(view, step, [query], ours, 1, exact=True)[0].documents.tolist() == [0]
 
 
@@ -484,7 +492,7 @@ def test_fewer_documents_than_asked_for_are_no_proof() -> None:
     step = build("flat", view)
     # The two best vectors are of one document, whose score is far above all other dots.
     for top, certified in ((1, True), (2, False)):
-        ranking = search(view, step, [query], Representation(), top, depth=Depth(1, 2))[0]
+        ranking = search(view, step, [query], Representation(), top, depth=RecallDepth(1, 2))[0]
         assert ranking.documents.tolist() == [0]
         assert ranking.certified == certified
 
@@ -511,7 +519,7 @@ def test_what_quantisation_blurs_is_scored() -> None:
     assert ranking.documents.tolist() == [11]
     assert ranking.certified
     assert ranking.candidates == 12
-    hasty = search(view, scan, [query], ours, 1, depth=Depth(vectors=1))[0]
+    hasty = search(view, scan, [query], ours, 1, depth=RecallDepth(vectors=1))[0]
     assert hasty.documents.tolist() != [11]
     assert not hasty.certified
 
@@ -521,7 +529,7 @@ def test_what_quantisation_blurs_is_scored() -> None:
 def test_a_scan_by_vectors_certifies_only_what_is_exact(case: Case) -> None:
     """The paper's R in vectors makes a scan a first step like the others."""
     assume(case.view.vector_count)
-    by_vectors = replace(case, depth=Depth(vectors=case.depth.documents))
+    by_vectors = replace(case, depth=RecallDepth(vectors=case.depth.documents))
     for query, ranking in zip(
         case.queries, by_vectors.search(build("flat8", case.view)), strict=True
     ):
@@ -536,7 +544,7 @@ def test_an_approximate_structure_proves_nothing_but_by_finding_all(kind: str) -
     query = unit(generator.normal(size=(1, 8)))
     ours = Representation(score="max")
     certified = [
-        search(view, step, [query], ours, 3, depth=Depth(50))[0].certified
+        search(view, step, [query], ours, 3, depth=RecallDepth(50))[0].certified
         for step in (build("flat", view), build(kind, view))
     ]
     assert certified == [True, False]
@@ -637,7 +645,7 @@ def test_recall_by_vectors_is_the_papers_setting(k: int) -> None:
     dots = view.vectors(0, view.vector_count).astype(np.float64) @ query[0].astype(np.float64)
     owners = sorted(set((np.argsort(-dots)[:number] // k).tolist()))
     ranking = search(
-        view, build("flat", view), [query], Representation(), 5000, depth=Depth(7, number)
+        view, build("flat", view), [query], Representation(), 5000, depth=RecallDepth(7, number)
     )[0]
     assert sorted(ranking.documents.tolist()) == owners
     assert ranking.candidates == len(owners)
@@ -651,7 +659,7 @@ def test_recalled_documents_own_the_best_vectors(case: Case, number: int) -> Non
         case.queries,
         case.settings,
         100,
-        Depth(1, number),
+        RecallDepth(1, number),
         case.allowed,
     )
     owner = np.repeat(np.arange(len(case.documents)), [len(own) for own in case.documents])
@@ -679,7 +687,9 @@ def test_depth_is_at_least_the_documents_asked_for() -> None:
     query = unit(generator.normal(size=(1, 8)))
     step = build("flat", view)
     for documents, top in ((1, 40), (40, 1), (40, 40), (120, 10)):
-        ranking = search(view, step, [query], Representation(), top, depth=Depth(documents))[0]
+        ranking = search(view, step, [query], Representation(), top, depth=RecallDepth(documents))[
+            0
+        ]
         assert len(ranking.documents) == top
         assert max(documents, top) <= ranking.candidates < 300
 
@@ -688,13 +698,13 @@ def test_depth_is_at_least_the_documents_asked_for() -> None:
 def numbers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Collect how many vectors a structure is asked for, each time."""
     found: list[int] = []
-    real = FirstStep.search
+    real = FaissIndex.search
 
-    def counting(step: FirstStep, queries: Any, count: int, allowed: Any) -> Any:
+    def counting(step: FaissIndex, queries: Any, count: int, allowed: Any) -> Any:
         found.append(count)
         return real(step, queries, count, allowed)
 
-    monkeypatch.setattr(FirstStep, "search", counting)
+    monkeypatch.setattr(FaissIndex, "search", counting)
     return found
 
 
@@ -702,7 +712,7 @@ def test_recall_by_vectors_costs_an_approximate_structure_no_effort(numbers: lis
     """HNSW looks as far as it is asked for: twice as far as what is used."""
     view = random_view(np.random.default_rng(0), 300, 4, 8)
     query = unit(np.ones((1, 8)))
-    depth = Depth(vectors=150)
+    depth = RecallDepth(vectors=150)
     ranking = search(view, build("hnsw", view), [query], Representation(), 10, depth=depth)[0]
     assert numbers == [300]
     assert ranking.candidates <= 150
@@ -713,7 +723,9 @@ def test_many_vectors_of_few_documents_do_not_starve_the_others() -> None:
     documents = [np.full((500, 1), 1.0), *[np.array([[0.5 - 0.01 * one]]) for one in range(30)]]
     view = view_of(documents, dimension=1)
     query = np.ones((1, 1), dtype=np.float32)
-    ranking = search(view, build("flat", view), [query], Representation(), 10, depth=Depth(20))[0]
+    ranking = search(
+        view, build("flat", view), [query], Representation(), 10, depth=RecallDepth(20)
+    )[0]
     assert ranking.documents.tolist() == list(range(10))
     assert ranking.certified
 
@@ -729,7 +741,9 @@ def test_vectors_are_asked_for_until_they_are_of_enough_documents(
     documents = [np.full((alike, 1), 1 - one / 100) for one in range(60)]
     view = view_of(documents, dimension=1)
     query = np.ones((1, 1), dtype=np.float32)
-    ranking = search(view, build("flat", view), [query], Representation(), 3, depth=Depth(10))[0]
+    ranking = search(
+        view, build("flat", view), [query], Representation(), 3, depth=RecallDepth(10)
+    )[0]
     assert ranking.documents.tolist() == [0, 1, 2]
     assert (numbers, ranking.candidates) == (asked, scored)
 
@@ -744,14 +758,14 @@ def test_a_scan_and_the_scoring_go_on_over_many_blocks() -> None:
     query = generator.normal(size=(2, 2)).astype(np.float32)
     ours = Representation(scale=0.1)
     step = build("ivf", view)  # its answer is not certified, so the scan is needed
-    ranking = search(view, step, [query], ours, 3000, depth=Depth(1, 1), exact=True)[0]
+    ranking = search(view, step, [query], ours, 3000, depth=RecallDepth(1, 1), exact=True)[0]
     counted = np.flatnonzero((counts > 0) & view.live)
     scores = np.concatenate([exact_scores(view, query, counted[i : i + 1], ours) for i in range(5)])
     assert sorted(ranking.documents.tolist()) == counted.tolist()
     assert ranking.certified
     by_document = dict(zip(ranking.documents.tolist(), ranking.scores.tolist(), strict=True))
     assert [by_document[one] for one in counted[:5].tolist()] == scores.tolist()
-    best = search(view, step, [query], ours, 10, depth=Depth(1, 1), exact=True)[0]
+    best = search(view, step, [query], ours, 10, depth=RecallDepth(1, 1), exact=True)[0]
     assert best.documents.tolist() == ranking.documents[:10].tolist()
     assert best.scores.tolist() == ranking.scores[:10].tolist()
 

@@ -16,7 +16,7 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.index import Index
 from pseudoquery.service.exchange import ROUTES, SECURITY, route_of
-from pseudoquery.service.guard import needed
+from pseudoquery.service.guard import required_access
 from tests.support.serving import LINES, READ, WRITE, Running, chunks, lines, running
 
 REQUESTS: dict[tuple[str, str], Any] = {
@@ -91,11 +91,11 @@ def test_tokens(served: Index, tokens: Any, token: str, reads: int, writes: int)
 
 
 def test_anything_unknown_counts_as_a_change() -> None:
-    assert needed("GET", "other") == "read"
-    assert needed("POST", "/search") == "read"
+    assert required_access("GET", "other") == "read"
+    assert required_access("POST", "/search") == "read"
     for method in ("HEAD", "PATCH", "POST", "PUT", "DELETE", "BREW"):
-        assert needed(method, "/documents/{id}") == "write"
-        assert needed(method, "other") == "write"
+        assert required_access(method, "/documents/{id}") == "write"
+        assert required_access(method, "other") == "write"
 
 
 def test_routes_hold_no_ids() -> None:

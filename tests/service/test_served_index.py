@@ -17,21 +17,21 @@ from pseudoquery.errors import IndexLockedError, QueryError
 from pseudoquery.index import Index
 from pseudoquery.records import Added, Document
 from pseudoquery.search.settings import SearchSettings
-from pseudoquery.service.metrics import Watch
-from pseudoquery.service.served_index import Search, ServedIndex, patiently, together
+from pseudoquery.service.metrics import Metrics
+from pseudoquery.service.served_index import SearchJob, ServedIndex, retry_while_locked, run_batch
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import LINES, lines, running
 
 
 @pytest.fixture
 def many(served: Index) -> Iterator[ServedIndex]:
-    started = ServedIndex(served, Watch())
+    started = ServedIndex(served, Metrics())
     started.warm_up()
     yield started
     started.close()
 
 
-def asking(*queries: str, **how: Any) -> Search:
+def asking(*queries: str, **how: Any) -> SearchJob:
     plain: dict[str, Any] = {
         "top": 10,
         "where": {},
@@ -39,7 +39,7 @@ def asking(*queries: str, **how: Any) -> Search:
         "mode": "dense",
         "settings": SearchSettings(),
     }
-    return Search(queries, **{**plain, **how})
+    return SearchJob(queries, **{**plain, **how})
 
 
 class Held:
@@ -266,7 +266,7 @@ def test_questions_are_answered_while_documents_are_encoded(
 
 
 def test_close_finishes_what_was_taken(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = ServedIndex(served, Watch())
+    many = ServedIndex(served, Metrics())
     held = Held(encoding.encode_texts)
     monkeypatch.setattr(encoding, "encode_texts", held)
     futures = [many.put([Document(f"n{number}", "moon")]) for number in range(5)]
@@ -336,12 +336,12 @@ def test_together_does_each_alone_only_if_it_helps() -> None:
             raise IndexLockedError("locked")
         return [2 * job for job in jobs]
 
-    assert together([1, 2], work) == [2, 4]
-    first, failed, last = together([1, 13, 3], work)
+    assert run_batch([1, 2], work) == [2, 4]
+    first, failed, last = run_batch([1, 13, 3], work)
     assert (first, last) == (2, 6)
     assert isinstance(failed, ValueError)
     assert calls == [[1, 2], [1, 13, 3], [1], [13], [3]]
-    assert all(isinstance(one, IndexLockedError) for one in together([1, 99], work))
+    assert all(isinstance(one, IndexLockedError) for one in run_batch([1, 99], work))
     assert calls[-1] == [1, 99]
 
 
@@ -354,11 +354,11 @@ def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         raise IndexLockedError("locked")
 
     with pytest.raises(IndexLockedError):
-        patiently(locked)
+        retry_while_locked(locked)
     assert len(tries) > 1
 
 
 def test_the_name_of_a_model_in_memory(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
-    many = ServedIndex(Index.create(tmp_path / "index", model=tiny_model), Watch())
+    many = ServedIndex(Index.create(tmp_path / "index", model=tiny_model), Metrics())
     assert many.facts().result(10)["model"] == ""
     many.close()

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pseudoquery.storage import int8_codes as codes
-from pseudoquery.storage.int8_codes import LARGEST, Codes, halve, map_codes, quantise, save_codes
+from pseudoquery.storage.int8_codes import (
+    LARGEST,
+    Int8Codes,
+    map_codes,
+    quantise,
+    save_codes,
+    split_query,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -26,7 +33,7 @@ def vectors(draw: st.DrawFn) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def decoded(made: Codes) -> NDArray[np.float64]:
+def decoded(made: Int8Codes) -> NDArray[np.float64]:
     return made.values.astype(np.float64) * made.scales[:, None]
 
 
@@ -49,7 +56,7 @@ def test_a_code_is_within_half_a_step_of_every_number(given_: NDArray[np.float32
 
 @given(vectors())
 def test_halves_lose_what_they_say(queries: NDArray[np.float32]) -> None:
-    halves = halve(queries)
+    halves = split_query(queries)
     count = len(queries)
     parts = halves.values * halves.scales.astype(np.float64)
     distances = np.linalg.norm(queries.astype(np.float64) - parts[:count] - parts[count:], axis=1)
@@ -66,7 +73,7 @@ def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def fields(made: Codes) -> tuple[NDArray[Any], ...]:
+def fields(made: Int8Codes) -> tuple[NDArray[Any], ...]:
     return made.values, made.scales, made.errors
 
 

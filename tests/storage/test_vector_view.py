@@ -15,7 +15,7 @@ from pseudoquery.storage import vector_view as view_module
 from pseudoquery.storage.int8_codes import quantise
 from pseudoquery.storage.segment_builder import make_segment
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.vector_view import View, make_view, ranges
+from pseudoquery.storage.vector_view import VectorView, make_view, ranges
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -28,7 +28,7 @@ def view_of(
     dead: Sequence[int] = (),
     dtype: str = "float32",
     epoch: int = 0,
-) -> View:
+) -> VectorView:
     """Make a view of documents (each its vectors); a segment ends before each border."""
     edges = [0, *sorted(borders), len(documents)]
     segments = []
@@ -62,7 +62,7 @@ def ordinals_of(documents: Sequence[int]) -> NDArray[np.int64]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[NDArray[Any]], View]:
+def cases(draw: st.DrawFn) -> tuple[list[NDArray[Any]], VectorView]:
     counts = draw(st.lists(st.integers(0, 4), max_size=12))
     dimension = draw(st.integers(1, 5))
     borders = draw(st.lists(st.integers(0, len(counts)), max_size=4))
@@ -80,7 +80,7 @@ def lists_below(end: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, max(end - 1, 0)), max_size=20 if end else 0)
 
 
-def joined(documents: Sequence[NDArray[Any]], view: View) -> NDArray[np.float32]:
+def joined(documents: Sequence[NDArray[Any]], view: VectorView) -> NDArray[np.float32]:
     dimension = view.segments[0].vectors.shape[1]
     return np.concatenate([np.zeros((0, dimension)), *documents]).astype(np.float32)
 
@@ -100,7 +100,7 @@ def test_ranges_equal_a_loop(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(cases())
-def test_arrays_describe_the_documents(case: tuple[list[NDArray[Any]], View]) -> None:
+def test_arrays_describe_the_documents(case: tuple[list[NDArray[Any]], VectorView]) -> None:
     documents, view = case
     assert (view.generation, view.epoch) == (1, 7)
     assert view.ordinals.tolist() == [3 * number + 5 for number in range(len(documents))]
@@ -112,7 +112,7 @@ def test_arrays_describe_the_documents(case: tuple[list[NDArray[Any]], View]) ->
 
 @given(cases(), st.data())
 def test_consecutive_vectors_equal_the_concatenation(
-    case: tuple[list[NDArray[Any]], View], data: st.DataObject
+    case: tuple[list[NDArray[Any]], VectorView], data: st.DataObject
 ) -> None:
     documents, view = case
     stop = data.draw(st.integers(0, view.vector_count))
@@ -127,7 +127,7 @@ def test_consecutive_vectors_equal_the_concatenation(
 
 @given(cases(), st.data())
 def test_single_vectors_equal_the_concatenation(
-    case: tuple[list[NDArray[Any]], View], data: st.DataObject
+    case: tuple[list[NDArray[Any]], VectorView], data: st.DataObject
 ) -> None:
     documents, view = case
     rows = np.array(data.draw(lists_below(view.vector_count)), dtype=np.int64)
@@ -138,7 +138,7 @@ def test_single_vectors_equal_the_concatenation(
 
 @given(cases(), st.data())
 def test_vectors_of_documents_in_any_order(
-    case: tuple[list[NDArray[Any]], View], data: st.DataObject
+    case: tuple[list[NDArray[Any]], VectorView], data: st.DataObject
 ) -> None:
     documents, view = case
     chosen = data.draw(lists_below(len(documents)))
@@ -156,7 +156,7 @@ def test_deleted_documents_are_not_live(count: int, dead: set[int]) -> None:
 
 @given(cases(), st.data())
 def test_what_may_be_found_equals_a_loop(
-    case: tuple[list[NDArray[Any]], View], data: st.DataObject
+    case: tuple[list[NDArray[Any]], VectorView], data: st.DataObject
 ) -> None:
     documents, view = case
     count = len(documents)
@@ -205,8 +205,8 @@ def test_reading_gives_copies(dtype: str) -> None:
 def test_few_vectors_are_read_in_pieces_and_many_whole(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(view_module, "ALONE", 7)  # two vectors
-    monkeypatch.setattr(view_module, "FEW", 48)
+    monkeypatch.setattr(view_module, "TORCH_THREADS_ABOVE", 7)  # two vectors
+    monkeypatch.setattr(view_module, "CONVERTED_IN_PIECES", 48)
     vectors = np.random.default_rng(count).normal(size=(count, 3)).astype(np.float16)
     view = view_of([vectors], dimension=3, borders=[], dtype="float16")
     np.testing.assert_array_equal(view.vectors(0, count), vectors.astype(np.float32))

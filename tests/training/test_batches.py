@@ -10,19 +10,26 @@ from hypothesis import strategies as st
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.corpus.datasets import load_dataset
-from pseudoquery.training.batches import Course, Material, Missing, make_blocks, make_rows, prepare
-from pseudoquery.training.examples import Example, Lesson, lesson, query_key
+from pseudoquery.training.batches import (
+    BatchMaker,
+    Missing,
+    TokenisedSets,
+    make_blocks,
+    make_rows,
+    tokenise_sets,
+)
+from pseudoquery.training.examples import Example, TrainingSet, query_key, training_set
 from tests.support.collection import THINGS, write_collection
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Lesson:
-    return lesson(load_dataset(str(write_collection(tmp_path / "set")), "train"))
+def own(tmp_path: Path) -> TrainingSet:
+    return training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
 
 
 @pytest.fixture
-def material(own: Lesson, tiny_model: MultiVectorEncoder) -> Material:
-    return prepare(tiny_model, [own, own])
+def material(own: TrainingSet, tiny_model: MultiVectorEncoder) -> TokenisedSets:
+    return tokenise_sets(tiny_model, [own, own])
 
 
 def numbers(batch: dict[str, Any]) -> list[int]:
@@ -31,9 +38,9 @@ def numbers(batch: dict[str, Any]) -> list[int]:
 
 
 def test_a_batch_is_positives_then_negatives(
-    material: Material, tiny_model: MultiVectorEncoder
+    material: TokenisedSets, tiny_model: MultiVectorEncoder
 ) -> None:
-    course = Course(material, negatives=2)
+    course = BatchMaker(material, negatives=2)
     assert len(course.rows) == 48
     batch = course.batch([0, 25])
     assert batch["query_input_ids"].shape[0] == 2
@@ -52,8 +59,8 @@ def test_a_batch_is_positives_then_negatives(
     assert f"about the {thing}" in text
 
 
-def test_negatives_are_drawn_from_those_in_force(material: Material, own: Lesson) -> None:
-    course = Course(material, negatives=2)
+def test_negatives_are_drawn_from_those_in_force(material: TokenisedSets, own: TrainingSet) -> None:
+    course = BatchMaker(material, negatives=2)
     asked = own.examples[course.rows[0].examples[0]]
     course.use({query_key(own, asked): ["d7", "d8", "d9", "d10", "d11"]})
     draws = {tuple(numbers(course.batch([0], step))[1:]) for step in range(20)}
@@ -64,15 +71,15 @@ def test_negatives_are_drawn_from_those_in_force(material: Material, own: Lesson
         for name, value in course.batch([0], step).items():
             if name != "label":
                 assert torch.equal(value, again[name])
-    other = Course(material, negatives=2, seed=1)
+    other = BatchMaker(material, negatives=2, seed=1)
     other.use({query_key(own, asked): ["d7", "d8", "d9", "d10", "d11"]})
     assert [numbers(other.batch([0], step)) for step in range(9)] != [
         numbers(course.batch([0], step)) for step in range(9)
     ]
 
 
-def test_what_negatives_lack_is_counted(material: Material, own: Lesson) -> None:
-    course = Course(material, negatives=2)
+def test_what_negatives_lack_is_counted(material: TokenisedSets, own: TrainingSet) -> None:
+    course = BatchMaker(material, negatives=2)
     assert course.use({}) == Missing(queries=48, unknown=0)
     full = {query_key(own, example): ["d1"] for example in own.examples}
     assert course.use(full) == Missing(queries=0, unknown=0)
@@ -83,18 +90,18 @@ def test_what_negatives_lack_is_counted(material: Material, own: Lesson) -> None
 
 
 @st.composite
-def lessons(draw: st.DrawFn) -> Lesson:
+def lessons(draw: st.DrawFn) -> TrainingSet:
     ids = tuple(f"d{number}" for number in range(draw(st.integers(1, 6))))
     positives = draw(
         st.lists(st.lists(st.sampled_from(ids), min_size=1, unique=True).map(tuple), min_size=1)
     )
     examples = tuple(Example(f"q{number}", "q", own, ()) for number, own in enumerate(positives))
-    return Lesson(draw(st.sampled_from("ab")), dict.fromkeys(ids, ""), ids, examples, 0)
+    return TrainingSet(draw(st.sampled_from("ab")), dict.fromkeys(ids, ""), ids, examples, 0)
 
 
 @given(st.lists(lessons(), min_size=1, max_size=3), st.integers(1, 5), st.integers(0, 9))
 def test_every_query_is_in_one_row_with_a_document_that_answers_it(
-    made: list[Lesson], most: int, seed: int
+    made: list[TrainingSet], most: int, seed: int
 ) -> None:
     rows = make_rows(made, most, seed)
     assert rows == make_rows(made, most, seed)
@@ -110,8 +117,8 @@ def test_every_query_is_in_one_row_with_a_document_that_answers_it(
         assert len(full) == len(set(full)), "at most one row of a document is not full"
 
 
-def test_queries_of_a_document_share_it(material: Material, own: Lesson) -> None:
-    course = Course(material, negatives=1, queries_per_document=2)
+def test_queries_of_a_document_share_it(material: TokenisedSets, own: TrainingSet) -> None:
+    course = BatchMaker(material, negatives=1, queries_per_document=2)
     assert len(course.rows) == 24
     batch = course.batch([0, 5, 7])
     assert batch["query_input_ids"].shape[0] == 6
@@ -124,18 +131,19 @@ def test_queries_of_a_document_share_it(material: Material, own: Lesson) -> None
 def test_all_that_answers_a_query_is_known(tiny_model: MultiVectorEncoder) -> None:
     texts = {"a": "one", "b": "two", "c": "three"}
     examples = (Example("1", "q", ("b",), ()), Example("2", "r", ("a", "c"), ()))
-    course = Course(
-        prepare(tiny_model, [Lesson("set", texts, tuple(texts), examples, 0)]), negatives=1
+    course = BatchMaker(
+        tokenise_sets(tiny_model, [TrainingSet("set", texts, tuple(texts), examples, 0)]),
+        negatives=1,
     )
     places = [row.examples[0] for row in course.rows]
     known = course.batch([places.index(0), places.index(1)])["label"]["known"]
     assert known.tolist() == [[1, -1], [0, 2]]
 
 
-def test_a_teachers_scores_come_with_the_label(material: Material, own: Lesson) -> None:
+def test_a_teachers_scores_come_with_the_label(material: TokenisedSets, own: TrainingSet) -> None:
     example = own.examples[0]
     scores = {query_key(own, example): {"d7": 3.0, "d8": -1.0, "unknown": 9.0}}
-    course = Course(material, negatives=2, scores=scores)
+    course = BatchMaker(material, negatives=2, scores=scores)
     course.use({query_key(own, example): ["d7", "d8"]})
     row = next(n for n, row in enumerate(course.rows) if row.examples == (0,) and row.lesson == 0)
     taught = course.batch([row, row + 1])["label"]["teacher"]
@@ -144,7 +152,7 @@ def test_a_teachers_scores_come_with_the_label(material: Material, own: Lesson) 
     assert (of_first[7], of_first[8]) == (3.0, -1.0)
     assert taught[0].isneginf().sum() == 4
     assert taught[1].isneginf().all()
-    assert "teacher" not in Course(material, negatives=2).batch([0])["label"]
+    assert "teacher" not in BatchMaker(material, negatives=2).batch([0])["label"]
 
 
 @given(documents=st.integers(1, 30), size=st.integers(1, 8), each=st.integers(1, 3), data=st.data())
@@ -153,7 +161,7 @@ def test_every_row_is_in_a_block(documents: int, size: int, each: int, data: st.
     examples = tuple(
         Example(f"q{number}", "", (ids[number // each],), ()) for number in range(documents * each)
     )
-    own = Lesson("set", dict.fromkeys(ids, ""), tuple(ids), examples, 0)
+    own = TrainingSet("set", dict.fromkeys(ids, ""), tuple(ids), examples, 0)
     mined = data.draw(
         st.lists(st.lists(st.sampled_from(ids), max_size=4), min_size=len(examples)).map(
             lambda lists: lists[: len(examples)]
@@ -172,7 +180,7 @@ def test_every_row_is_in_a_block(documents: int, size: int, each: int, data: st.
 def test_blocks_are_of_documents_mistaken_for_each_other() -> None:
     ids = tuple(f"d{number}" for number in range(64))
     examples = tuple(Example(f"q{number}", "", (id_,), ()) for number, id_ in enumerate(ids))
-    own = Lesson("set", dict.fromkeys(ids, ""), ids, examples, 0)
+    own = TrainingSet("set", dict.fromkeys(ids, ""), ids, examples, 0)
     # Documents with the same remainder are mistaken for the next of them.
     negatives = {
         query_key(own, one): [ids[(number + 8) % 64]] for number, one in enumerate(examples)

@@ -8,7 +8,7 @@ import pytest
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
-from pseudoquery.training.examples import Example, Lesson, checksum, lesson
+from pseudoquery.training.examples import Example, TrainingSet, checksum, training_set
 from pseudoquery.training.negatives import (
     draw_negatives,
     hard_negatives,
@@ -26,27 +26,27 @@ def dataset(queries: list[Query], qrels: list[Qrel]) -> Dataset:
 
 
 def test_a_lesson_collects_texts_and_positives(tmp_path: Path) -> None:
-    own = lesson(load_dataset(str(write_collection(tmp_path / "set")), "train"))
+    own = training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
     assert (len(own.texts), len(own.examples), own.without_positive) == (12, 24, 0)
     assert own.ids == tuple(own.texts)
     assert own.examples[0] == Example("q0-0", "what about the king", ("d0",), ())
-    titled = lesson(dataset([Query("1", "q")], [Qrel("1", "a", 1), Qrel("1", "b", 2)]))
+    titled = training_set(dataset([Query("1", "q")], [Qrel("1", "a", 1), Qrel("1", "b", 2)]))
     assert titled.texts["a"] == "T\ntext of a"
     assert titled.examples[0].positives == ("a", "b")
 
 
 def test_queries_without_a_positive_are_left_out_and_counted() -> None:
     queries = [Query("1", "q"), Query("2", "r")]
-    own = lesson(dataset(queries, [Qrel("1", "a", 1), Qrel("2", "b", 0)]))
+    own = training_set(dataset(queries, [Qrel("1", "a", 1), Qrel("2", "b", 0)]))
     assert [example.query_id for example in own.examples] == ["1"]
     assert own.without_positive == 1
     with pytest.raises(CorpusError, match="no query has a positive"):
-        lesson(dataset(queries, [Qrel("1", "a", 0), Qrel("2", "b", 0)]))
+        training_set(dataset(queries, [Qrel("1", "a", 0), Qrel("2", "b", 0)]))
 
 
 def test_a_positive_that_is_not_in_the_corpus_is_an_error() -> None:
     with pytest.raises(CorpusError, match="'1' is answered by the document 'z', which is not in"):
-        lesson(dataset([Query("1", "q")], [Qrel("1", "z", 1)]))
+        training_set(dataset([Query("1", "q")], [Qrel("1", "z", 1)]))
 
 
 def test_hard_negatives_are_wrong_for_sure() -> None:
@@ -77,9 +77,9 @@ def test_scores_go_through_a_file(tmp_path: Path) -> None:
         read_scores(tmp_path / "missing.jsonl")
 
 
-def numbered(count: int) -> Lesson:
+def numbered(count: int) -> TrainingSet:
     ids = tuple(str(number) for number in range(count))
-    return Lesson("set", dict.fromkeys(ids, ""), ids, (), 0)
+    return TrainingSet("set", dict.fromkeys(ids, ""), ids, (), 0)
 
 
 def test_a_draw_is_the_same_for_the_same_seed_and_differs_otherwise() -> None:
@@ -125,7 +125,7 @@ def test_missing_negatives_are_filled_with_random_documents() -> None:
 
 def test_a_checksum_is_of_all_texts_and_examples() -> None:
     example = Example("1", "q", ("a",), ())
-    own = Lesson("set", {"a": "text"}, ("a",), (example,), 0)
+    own = TrainingSet("set", {"a": "text"}, ("a",), (example,), 0)
     assert checksum(own) == checksum(replace(own, name="other"))
     changed = (
         replace(own, texts={"a": "test"}),

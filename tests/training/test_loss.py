@@ -17,9 +17,9 @@ from pseudoquery.encoding.windowed_encoder import collate
 from pseudoquery.method.presets import preset
 from pseudoquery.method.scores import contributions, softmax_score
 from pseudoquery.training.loss import (
-    Batch,
     CachedRankingLoss,
     Distillation,
+    EmbeddedBatch,
     RankingLoss,
     batch_scores,
     contrastive_loss,
@@ -46,7 +46,7 @@ def label(numbers: list[int], own: list[int], known: list[list[int]] | None = No
     }
 
 
-def batch(said: Label, dim: int = 4, k: int = 2) -> Batch:
+def batch(said: Label, dim: int = 4, k: int = 2) -> EmbeddedBatch:
     generator = torch.Generator().manual_seed(0)
     count, queries = len(said["documents"]), len(said["own"])
     documents = torch.randn(count, k, dim, generator=generator)
@@ -55,11 +55,11 @@ def batch(said: Label, dim: int = 4, k: int = 2) -> Batch:
     return make_batch((asked, masks[0]), (documents, masks[1]), said)
 
 
-def loss_of(made: Batch) -> float:
+def loss_of(made: EmbeddedBatch) -> float:
     return float(contrastive_loss(batch_scores(made, SETTINGS), made.positives))
 
 
-def naive(made: Batch, left_out: set[tuple[int, int]]) -> float:
+def naive(made: EmbeddedBatch, left_out: set[tuple[int, int]]) -> float:
     """The loss, query by query and document by document."""
     total = 0.0
     for query, own in enumerate(made.positives.tolist()):

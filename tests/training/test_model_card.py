@@ -8,12 +8,12 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding.model import representation_of
 from pseudoquery.method.presets import PRESETS
-from pseudoquery.training.batches import prepare
+from pseudoquery.training.batches import tokenise_sets
 from pseudoquery.training.config import Config, load_named
-from pseudoquery.training.examples import checksum, lesson
+from pseudoquery.training.examples import checksum, training_set
 from pseudoquery.training.model_card import (
     NOT_STATED,
-    Facts,
+    CardFacts,
     card_licence,
     facts_of,
     licence_text,
@@ -65,9 +65,9 @@ def test_a_card_states_everything(
         teacher=str(tmp_path / "teacher"),
         epochs=7.0,
     )
-    own = lesson(load_named(config.train[0]))
+    own = training_set(load_named(config.train[0]))
     figures = {f"{data}:dev": {"RR@10": 0.12345, "nDCG@10": 1.0}}
-    facts = facts_of(config, prepare(tiny_model, [own]), tiny_model, figures)
+    facts = facts_of(config, tokenise_sets(tiny_model, [own]), tiny_model, figures)
     path = tmp_path / "README.md"
     path.write_text(make_card(facts))
     card = ModelCard.load(path)
@@ -94,7 +94,7 @@ def test_the_default_model_and_models_of_the_hub(
     tmp_path: Path, tiny_model: MultiVectorEncoder
 ) -> None:
     data = write_collection(tmp_path / "set")
-    material = prepare(tiny_model, [lesson(load_named(f"{data}:train"))])
+    material = tokenise_sets(tiny_model, [training_set(load_named(f"{data}:train"))])
     for name, base, licence in (
         ("minilm", "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"),
         ("someone/model", "someone/model", None),
@@ -110,12 +110,12 @@ def test_the_default_model_and_models_of_the_hub(
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_representation_has_a_card(name: str) -> None:
-    facts = Facts("base", None, None, PRESETS[name], (), {}, {})
+    facts = CardFacts("base", None, None, PRESETS[name], (), {}, {})
     assert ModelCard(make_card(facts)).data.get("library_name") == "sentence-transformers"
 
 
 def test_the_kind_of_vectors_is_named(tiny_model: MultiVectorEncoder) -> None:
-    facts = Facts("base|x", None, "mit", representation_of(tiny_model), (), {"a|b": "c\nd"}, {})
+    facts = CardFacts("base|x", None, "mit", representation_of(tiny_model), (), {"a|b": "c\nd"}, {})
     text = make_card(facts)
     assert "| a\\|b | c d |" in text
     assert "license: mit" in text
@@ -123,6 +123,6 @@ def test_the_kind_of_vectors_is_named(tiny_model: MultiVectorEncoder) -> None:
 
 def test_only_measures_that_all_sets_have_are_told() -> None:
     figures = {"a": {"RR@10": 0.5, "answer@1": 0.25}, "b": {"RR@10": 0.75}}
-    card = make_card(Facts("base", None, None, PRESETS["recommended"], (), {}, figures))
+    card = make_card(CardFacts("base", None, None, PRESETS["recommended"], (), {}, figures))
     assert "| set | RR@10 |" in card
     assert "| a | 50.00 |\n| b | 75.00 |" in card

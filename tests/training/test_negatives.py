@@ -8,19 +8,21 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.index import Index
-from pseudoquery.training.batches import prepare
-from pseudoquery.training.examples import Lesson, lesson, query_key
+from pseudoquery.training.batches import tokenise_sets
+from pseudoquery.training.examples import TrainingSet, query_key, training_set
 from pseudoquery.training.mine import mine, mine_by_words
 from pseudoquery.training.negatives import hard_negatives
 from tests.support.collection import write_collection
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Lesson:
-    return lesson(load_dataset(str(write_collection(tmp_path / "set", answers=True)), "train"))
+def own(tmp_path: Path) -> TrainingSet:
+    return training_set(
+        load_dataset(str(write_collection(tmp_path / "set", answers=True)), "train")
+    )
 
 
-def expected(own: Lesson, index: Index, mode: str, depth: int) -> dict[str, list[str]]:
+def expected(own: TrainingSet, index: Index, mode: str, depth: int) -> dict[str, list[str]]:
     """Rank with the index itself, and keep what is wrong."""
     queries = [example.query for example in own.examples]
     rankings = index.rank_many(queries, 100, mode=mode, exact=True)  # type: ignore[arg-type]
@@ -41,18 +43,18 @@ def test_mining_is_what_the_index_would_find(
     if long:  # what tells them apart comes after the first window
         filler = "who had not seen it on that day " * 12
         documents = [replace(one, text=filler + one.text) for one in documents]
-    own = lesson(replace(dataset, documents=lambda: iter(documents)))
+    own = training_set(replace(dataset, documents=lambda: iter(documents)))
     index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32")
     index.add(documents)
-    mined = mine(tiny_model, prepare(tiny_model, [own]), 5)
+    mined = mine(tiny_model, tokenise_sets(tiny_model, [own]), 5)
     assert mined == expected(own, index, "dense", 5)
     assert mine_by_words([own], 5) == expected(own, index, "bm25", 5)
 
 
 def test_neither_positives_nor_documents_with_the_answer(
-    own: Lesson, tiny_model: MultiVectorEncoder
+    own: TrainingSet, tiny_model: MultiVectorEncoder
 ) -> None:
-    by_model = mine(tiny_model, prepare(tiny_model, [own]), 12)
+    by_model = mine(tiny_model, tokenise_sets(tiny_model, [own]), 12)
     for negatives in (by_model, mine_by_words([own], 12)):
         assert len(negatives) == len(own.examples)
         for example in own.examples:
@@ -62,13 +64,13 @@ def test_neither_positives_nor_documents_with_the_answer(
     assert all(len(one) == 10 for one in by_model.values()), "12 but for two"
 
 
-def test_a_query_without_words_has_no_negatives_by_words(own: Lesson) -> None:
+def test_a_query_without_words_has_no_negatives_by_words(own: TrainingSet) -> None:
     silent = replace(own, examples=(replace(own.examples[0], query="?!"),))
     assert list(mine_by_words([silent], 3).values()) == [[]]
 
 
 def test_each_lesson_is_mined_in_its_own_documents(
-    own: Lesson, tiny_model: MultiVectorEncoder
+    own: TrainingSet, tiny_model: MultiVectorEncoder
 ) -> None:
     other = replace(
         own,
@@ -80,8 +82,8 @@ def test_each_lesson_is_mined_in_its_own_documents(
             for one in own.examples
         ),
     )
-    alone = mine(tiny_model, prepare(tiny_model, [own]), 3)
-    both = mine(tiny_model, prepare(tiny_model, [own, other]), 3)
+    alone = mine(tiny_model, tokenise_sets(tiny_model, [own]), 3)
+    both = mine(tiny_model, tokenise_sets(tiny_model, [own, other]), 3)
     for example, again in zip(own.examples, other.examples, strict=True):
         found = alone[query_key(own, example)]
         assert both[query_key(own, example)] == found

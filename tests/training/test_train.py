@@ -31,15 +31,15 @@ from pseudoquery.errors import CorpusError, ModelError
 from pseudoquery.method.presets import preset
 from pseudoquery.search.brute_force import rank_all
 from pseudoquery.training import train as training
-from pseudoquery.training.batches import Course, prepare
+from pseudoquery.training.batches import BatchMaker, tokenise_sets
 from pseudoquery.training.checkpoints import is_whole, last_checkpoint
 from pseudoquery.training.config import Config
-from pseudoquery.training.examples import lesson, query_key
+from pseudoquery.training.examples import query_key, training_set
 from pseudoquery.training.loss import distillation_loss
 from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.train import train
-from pseudoquery.training.trainer import CourseTrainer
-from pseudoquery.training.validation import examine, prepare_exam
+from pseudoquery.training.trainer import RetrievalTrainer
+from pseudoquery.training.validation import validate, validation_set
 from tests.storage.test_store import remount, small_disk
 from tests.support.collection import write_collection, write_scores
 
@@ -85,9 +85,9 @@ def test_training_makes_the_model_better(config: Config, tmp_path: Path) -> None
     finished = train(config)
     dev = load_dataset(str(tmp_path / "set"), "dev")
     start = load_model(config.model, device="cpu")
-    before = examine(start, prepare_exam(start, dev))
+    before = validate(start, validation_set(start, dev))
     model = load_model(str(finished), device="cpu")
-    after = examine(model, prepare_exam(model, dev))
+    after = validate(model, validation_set(model, dev))
     assert after["RR@10"] > before["RR@10"] + 0.3
     saved = json.loads((Path(config.output) / "figures.json").read_text())
     assert saved[config.evaluate[0]] == pytest.approx(after)
@@ -165,15 +165,15 @@ class StoppedError(Exception):
 
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Make trainings fail after so many steps; returns what makes them succeed again."""
-    collect = CourseTrainer.collect_features
+    collect = RetrievalTrainer.collect_features
 
-    def failing(self: CourseTrainer, inputs: dict[str, Any]) -> Any:
+    def failing(self: RetrievalTrainer, inputs: dict[str, Any]) -> Any:
         if self.state.global_step == step:
             raise StoppedError
         return collect(self, inputs)
 
-    monkeypatch.setattr(CourseTrainer, "collect_features", failing)
-    return lambda: monkeypatch.setattr(CourseTrainer, "collect_features", collect)
+    monkeypatch.setattr(RetrievalTrainer, "collect_features", failing)
+    return lambda: monkeypatch.setattr(RetrievalTrainer, "collect_features", collect)
 
 
 @pytest.mark.parametrize(
@@ -233,15 +233,15 @@ def test_a_batch_is_of_one_lesson(
     other = write_collection(tmp_path / "other")
     config = replace(config, train=(*config.train, f"{other}:dev"), evaluate=())
     seen: list[set[int]] = []
-    draw = Course.batch
+    draw = BatchMaker.batch
 
-    def watched(self: Course, numbers: list[int], step: int = 0) -> dict[str, Any]:
+    def watched(self: BatchMaker, numbers: list[int], step: int = 0) -> dict[str, Any]:
         seen.append({self.rows[number].lesson for number in numbers})
         made = draw(self, numbers, step)
         assert {int(one) // 12 for one in made["label"]["documents"]} == seen[-1]
         return made
 
-    monkeypatch.setattr(Course, "batch", watched)
+    monkeypatch.setattr(BatchMaker, "batch", watched)
     train(config)
     assert all(len(lessons) == 1 for lessons in seen)
     counts = [seen.count({0}), seen.count({1})]
@@ -251,20 +251,20 @@ def test_a_batch_is_of_one_lesson(
 
 def test_a_batch_is_of_neighbours(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each document is mistaken for one other: the two are always in the same batch."""
-    own = lesson(load_dataset(config.train[0].rpartition(":")[0], "train"))
+    own = training_set(load_dataset(config.train[0].rpartition(":")[0], "train"))
     twin = {id_: own.ids[place ^ 1] for place, id_ in enumerate(own.ids)}
     negatives = Path(config.output).parent / "negatives.jsonl"
     write_negatives(
         {query_key(own, one): [twin[one.positives[0]]] for one in own.examples}, negatives
     )
     batches: list[list[str]] = []
-    draw = Course.batch
+    draw = BatchMaker.batch
 
-    def watched(self: Course, numbers: list[int], step: int = 0) -> dict[str, Any]:
+    def watched(self: BatchMaker, numbers: list[int], step: int = 0) -> dict[str, Any]:
         batches.append([self.rows[number].positive for number in numbers])
         return draw(self, numbers, step)
 
-    monkeypatch.setattr(Course, "batch", watched)
+    monkeypatch.setattr(BatchMaker, "batch", watched)
     train(replace(config, neighbours=2, first_negatives=str(negatives), evaluate=()))
     assert len(batches) == 18
     for batch in batches:
@@ -317,8 +317,8 @@ def test_the_seed_and_the_data_decide(config: Config, tmp_path: Path) -> None:
 
 def score_matrix(model: MultiVectorEncoder, data: str) -> torch.Tensor:
     """(queries, documents): how a model scores all of a collection."""
-    own = lesson(load_dataset(data, "train"))
-    read = prepare(model, [own])
+    own = training_set(load_dataset(data, "train"))
+    read = tokenise_sets(model, [own])
     places, scores = rank_all(
         encode_windowed(model, read.queries[0], "query"),
         encode_windowed(model, read.documents[0], "document"),
@@ -339,7 +339,7 @@ def test_a_teacher_is_followed(config: Config, tmp_path: Path, kind: str) -> Non
         teacher.save_pretrained(str(tmp_path / "teacher"), create_model_card=False)
         name = tmp_path / "teacher"
     else:
-        own = lesson(load_dataset(data, "train"))
+        own = training_set(load_dataset(data, "train"))
         name = tmp_path / "scores.jsonl"
         write_scores(
             {
@@ -570,6 +570,6 @@ def test_the_commands(config: Config, tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_material_can_be_shared(config: Config, tmp_path: Path) -> None:
     model = load_model(config.model, device="cpu")
-    material = prepare(model, [lesson(load_dataset(str(tmp_path / "set"), "train"))])
+    material = tokenise_sets(model, [training_set(load_dataset(str(tmp_path / "set"), "train"))])
     expected = weights(train(replace(config, output=str(tmp_path / "alone"))))
     assert same(weights(train(config, material)), expected)

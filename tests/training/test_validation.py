@@ -11,17 +11,17 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import CorpusError
-from pseudoquery.evaluation.evaluate import Ask, ask_all
+from pseudoquery.evaluation.evaluate import SearchPlan, search_all
 from pseudoquery.evaluation.measures import MEASURES, evaluate, per_query
 from pseudoquery.index import Index
 from pseudoquery.records import Qrel
 from pseudoquery.training.validation import (
     DEPTH,
     HEADLINES,
-    Examiner,
-    examine,
-    grades,
-    prepare_exam,
+    Validator,
+    per_query_measures,
+    validate,
+    validation_set,
 )
 from tests.support.collection import write_collection
 
@@ -42,7 +42,7 @@ rankings = st.integers(1, 150).flatmap(
 def test_grades_are_those_of_ir_measures(asked: list[tuple[list[int], dict[int, int]]]) -> None:
     """With graded relevance, and with relevant documents that are not in the corpus."""
     places = np.array([ranking for ranking, _ in asked])
-    found = grades(places, [gains for _, gains in asked])
+    found = per_query_measures(places, [gains for _, gains in asked])
     run = {
         f"q{query}": [(str(place), -float(rank)) for rank, place in enumerate(ranking)]
         for query, (ranking, _) in enumerate(asked)
@@ -70,8 +70,8 @@ def test_an_exam_is_what_the_index_and_ir_measures_find(
     )
     index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32")
     index.add(dataset.documents())
-    run = ask_all(index, dataset, Ask(top=DEPTH, exact=True), lambda _: None)
-    found = examine(tiny_model, prepare_exam(tiny_model, dataset))
+    run = search_all(index, dataset, SearchPlan(top=DEPTH, exact=True), lambda _: None)
+    found = validate(tiny_model, validation_set(tiny_model, dataset))
     assert found == pytest.approx(evaluate(run, dataset.qrels), abs=1e-9)
     assert found["R@1000"] < 1, "a document that is not there can't be found"
 
@@ -79,20 +79,20 @@ def test_an_exam_is_what_the_index_and_ir_measures_find(
 def test_only_judged_queries_count(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
     dataset = load_dataset(str(write_collection(tmp_path / "set")), "dev")
     wrong = replace(dataset, qrels=(*dataset.qrels[1:], Qrel("q0-2", "d0", 0)))
-    exam = prepare_exam(tiny_model, wrong, "named")
+    exam = validation_set(tiny_model, wrong, "named")
     assert (exam.name, len(exam.queries), exam.gains[0]) == ("named", 12, {})
-    fewer = prepare_exam(tiny_model, replace(dataset, qrels=dataset.qrels[1:]))
+    fewer = validation_set(tiny_model, replace(dataset, qrels=dataset.qrels[1:]))
     assert (fewer.name, len(fewer.queries)) == ("set", 11)
     with pytest.raises(CorpusError, match="there are no judgements to evaluate by"):
-        prepare_exam(tiny_model, replace(dataset, qrels=()))
+        validation_set(tiny_model, replace(dataset, qrels=()))
 
 
 def test_the_examiner_reports_the_headlines(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
-    exam = prepare_exam(tiny_model, load_dataset(str(write_collection(tmp_path / "set")), "dev"))
-    reported = Examiner([exam, replace(exam, name="again")])(tiny_model)
-    truth = examine(tiny_model, exam)
+    exam = validation_set(tiny_model, load_dataset(str(write_collection(tmp_path / "set")), "dev"))
+    reported = Validator([exam, replace(exam, name="again")])(tiny_model)
+    truth = validate(tiny_model, exam)
     assert reported == {
         f"{name}_{measure}": truth[measure] for name in ("set", "again") for measure in HEADLINES
     }
-    assert Examiner([exam]).primary_metric in reported
-    assert Examiner([])(tiny_model) == {}
+    assert Validator([exam]).primary_metric in reported
+    assert Validator([])(tiny_model) == {}
