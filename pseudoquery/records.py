@@ -15,7 +15,7 @@ class Document:
     text: str
     title: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    place: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
     """Where it was read, such as "docs.jsonl line 12"; used in messages, never in search."""
 
 

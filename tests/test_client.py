@@ -119,7 +119,7 @@ def test_what_the_service_refuses(client: Client, service: Running) -> None:
 
 def test_what_can_not_be_sent(client: Client) -> None:
     with pytest.raises(CorpusError, match=r"docs\.jsonl line 3: the text has the lone surrogate"):
-        client.put(Document("a", "\ud800", place="docs.jsonl line 3"))
+        client.put(Document("a", "\ud800", origin="docs.jsonl line 3"))
     with pytest.raises(CorpusError, match="lone surrogate"):
         client.add([Document("a", "\ud800")])
     for ask in (client.get, client.delete):

@@ -88,7 +88,7 @@ def test_unchanged_documents_are_not_encoded_again(
 
     monkeypatch.setattr(index, "encode", refuse)
     before = results(index)
-    moved = [replace(one, place="elsewhere") for one in DOCUMENTS]
+    moved = [replace(one, origin="elsewhere") for one in DOCUMENTS]
     assert index.add(moved) == Added(unchanged=30)
     assert results(index) == before
 

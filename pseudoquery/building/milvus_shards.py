@@ -109,7 +109,7 @@ class MilvusShards:
         there = self._collection
         doubled = {row["document"] for row in there.rows(_at(DOUBLED), ["document"])}
         found = sorted(
-            (one.ordinal, one.document.id, one.document.place)
+            (one.ordinal, one.document.id, one.document.origin)
             for one in there.versions(sorted(doubled))
         )
         # What others have added meanwhile has a version beyond all places, and was acknowledged.

@@ -68,7 +68,7 @@ def shard_name(file: int, number: int, shard: Sequence[Sequence[Document]]) -> s
     digest = hashlib.blake2b(digest_size=8)
     for batch in shard:
         for document in batch:
-            digest.update(document_checksum(document) + document.place.encode())
+            digest.update(document_checksum(document) + document.origin.encode())
         digest.update(b"batch")
     return f"{file:06d}-{number:08d}-{sum(map(len, shard))}-{digest.hexdigest()}"
 

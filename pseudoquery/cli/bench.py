@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from pseudoquery.bench.compare import ALLOWED, Change, compare, read_report
-from pseudoquery.bench.report import Report, duration
 from pseudoquery.cli.options import as_json, model_option, path_type, refuse_without_effect
 from pseudoquery.errors import QueryError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pseudoquery.bench.compare import Change
     from pseudoquery.bench.report import Report
 
 Earlier: TypeAlias = Mapping[str, Any] | None
@@ -33,10 +34,16 @@ device_option = click.option(
 against_option = click.option(
     "--against",
     type=path_type,
-    callback=lambda _, __, path: read_report(path) if path else None,
+    callback=lambda _, __, path: _read_earlier(path),
     help="A report that --json wrote before: show which ratios have become worse, and exit with 1 "
     "if one has by more than runs differ.",
 )
+
+
+def _read_earlier(path: Path | None) -> Earlier:
+    from pseudoquery.bench.compare import read_report
+
+    return read_report(path) if path else None
 
 
 def _option(name: str, default: int, help_: str) -> Callable[[Any], Any]:
@@ -164,6 +171,7 @@ def _check(device: str) -> None:
 
 
 def _print(report: Report, as_json: bool, against: Earlier) -> None:
+    from pseudoquery.bench.compare import compare
 
     if not as_json:
         show(report)  # before it is compared, which may be refused
@@ -182,6 +190,7 @@ def show(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from pseudoquery.bench.report import duration
     from pseudoquery.cli.terminal import console
 
     for facts in (report.machine, report.data):
@@ -211,6 +220,7 @@ def show_changes(changes: list[Change]) -> None:
     """Print how each ratio has changed."""
     from rich.table import Table
 
+    from pseudoquery.bench.compare import ALLOWED
     from pseudoquery.cli.terminal import console
 
     console.print()

@@ -36,12 +36,14 @@ class Skipped:
 
 
 def with_progress(batches: Iterable[Added], source: str) -> Iterable[Added]:
+    """Show a progress bar over batches, where a person is looking."""
     from pseudoquery.cli.terminal import progress
 
     return progress(batches, source)
 
 
 def report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> None:
+    """Take in all batches, then say what was added and what was skipped."""
     from pseudoquery.records import Added
 
     totals = dict.fromkeys(("added", "updated", "unchanged", "cut"), 0)
@@ -65,10 +67,12 @@ def report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> N
 
 
 def count_of(number: int, what: str) -> str:
+    """Count things in words: 1 document, 2 documents."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
     click.echo(json.dumps(value, default=plain, ensure_ascii=False))
 
 

@@ -69,12 +69,12 @@ def _beir(folder: Path, corpus: Path, split: str) -> Dataset:
 def _parquet(folder: Path, corpus: Path, split: str) -> Dataset:
     path = _one(folder / "qrels", f"{split}.parquet")
     qrels = []
-    for place, row in parquet_rows(path):
+    for origin, row in parquet_rows(path):
         try:
             qrels.append(Qrel(str(row["query-id"]), str(row["corpus-id"]), int(row["score"])))
         except (KeyError, TypeError, ValueError) as error:
             raise CorpusError(
-                f"{place}: a judgement should have the columns query-id, corpus-id and score; "
+                f"{origin}: a judgement should have the columns query-id, corpus-id and score; "
                 f"there are {row!r:.80}."
             ) from error
     return _dataset(corpus, tuple(read_queries(folder)), tuple(qrels))
@@ -103,12 +103,12 @@ def _dpr(folder: Path, corpus: Path, split: str) -> Dataset:
 def _dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
     """Read questions with their answers and the passages that contain these."""
     text = "\n".join(line for _, line in read_lines(path))
-    place = str(path)
+    origin = str(path)
     queries: list[Query] = []
     qrels: list[Qrel] = []
     try:
         for number, entry in enumerate(_listed(json.loads(text), object)):
-            place = f"{path} entry {number}"
+            origin = f"{path} entry {number}"
             (question,) = _listed([entry["question"]], str)
             queries.append(Query(str(number), question, tuple(_listed(entry["answers"], str))))
             passages = _listed(entry["positive_ctxs"], dict)
@@ -116,7 +116,7 @@ def _dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
             qrels += (Qrel(str(number), str(id_), 1) for id_ in _listed(ids, str | int))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorpusError(
-            f"{place}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
+            f"{origin}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
             'list of objects with "question", "answers" and "positive_ctxs".'
         ) from error
     return tuple(queries), tuple(qrels)
@@ -127,14 +127,14 @@ def _dpr_answers(path: Path) -> tuple[Query, ...]:
     queries = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a lone backslash in an answer is no fault of the user's
-        for number, (place, row) in enumerate(read_rows(path)):
+        for number, (origin, row) in enumerate(read_rows(path)):
             try:
                 question, answers = row
                 listed = _listed(ast.literal_eval(answers), str)
             # What is nested too deeply is not evaluated: it exhausts the parser's own memory.
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
                 raise CorpusError(
-                    f"{place}: this is not DPR's format; a row should be a question, a tab and a "
+                    f"{origin}: this is not DPR's format; a row should be a question, a tab and a "
                     "list of answers such as ['Nile', 'the Nile']."
                 ) from error
             queries.append(Query(str(number), question, tuple(listed)))
@@ -143,14 +143,14 @@ def _dpr_answers(path: Path) -> tuple[Query, ...]:
 
 def _dpr_passages(path: Path) -> Iterator[Document]:
     """Read DPR's passages, whose tab-separated fields are quoted as in a CSV file."""
-    for place, row in read_rows(path):
+    for origin, row in read_rows(path):
         if list(row) == ["id", "text", "title"]:
             continue
         if len(row) != 3:
             raise CorpusError(
-                f"{place}: a passage should have an id, a text and a title: {row!r:.80}."
+                f"{origin}: a passage should have an id, a text and a title: {row!r:.80}."
             )
-        yield Document(row[0], row[1], row[2], place=place)
+        yield Document(row[0], row[1], row[2], origin=origin)
 
 
 def _listed(values: Any, kind: Any) -> list[Any]:
@@ -187,7 +187,7 @@ def _from_ir_datasets(name: str) -> Dataset:
         for row in found.docs_iter():
             title = str(getattr(row, "title", "") or "")
             text = getattr(row, "text", None) or getattr(row, "body", None) or row.default_text()
-            yield Document(row.doc_id, text, title, place=f"irds:{name}")
+            yield Document(row.doc_id, text, title, origin=f"irds:{name}")
 
     judged = {qrel.query_id for qrel in qrels}
     chosen = tuple(query for query in queries if query.id in judged)
@@ -224,12 +224,12 @@ def _dataset(
 def _tsv_queries(path: Path) -> tuple[Query, ...]:
     """Read lines of `id<TAB>text`."""
     queries = []
-    for place, line in read_lines(path):
+    for origin, line in read_lines(path):
         if not line.strip():
             continue
         id_, tab, text = line.partition("\t")
         if not (id_ and tab and text.strip()):
-            raise CorpusError(f"{place}: a line should be an id, a tab and a question.")
+            raise CorpusError(f"{origin}: a line should be an id, a tab and a question.")
         queries.append(Query(id_, text))
     return tuple(queries)
 

@@ -83,7 +83,7 @@ def shards(source: str | Path) -> list[str]:
     others = (*_TEXT_SUFFIXES, _TABLE_SUFFIX)
     if member(path, "corpus.jsonl") or is_saved(path) or any(_files(path, *others)):
         return [str(source)]
-    # Not those of folders below: a document's place is told by the name of its file.
+    # Not those of folders below: a document's origin is told by the name of its file.
     found = [name for name in _files(path, *_LINES_SUFFIXES) if "/" not in name]
     return [str(path / name) for name in sorted(found)] or [str(source)]
 
@@ -106,18 +106,18 @@ def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
 def read_qrels(path: str | Path) -> Iterator[Qrel]:
     """Yield the judgements of a BEIR file, known by its header, or of a TREC file, without one."""
     beir = False
-    for number, (place, line) in enumerate(read_lines(Path(path))):
+    for number, (origin, line) in enumerate(read_lines(Path(path))):
         if number == 0 and line.split() == _QRELS_HEADER:
             beir = True
         elif line.strip():
-            yield _qrel(line, beir, place)
+            yield _qrel(line, beir, origin)
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the rows of a tab-separated file with quotes as in a CSV file, each with its place."""
+    """Yield the rows of a tab-separated file with quotes as in a CSV file, each with its origin."""
     name = shown_name(path)
-    for place, row in csv_rows(numbered_lines(path, name), name, "\t"):
-        yield place, checked_cells(row, place)
+    for origin, row in csv_rows(numbered_lines(path, name), name, "\t"):
+        yield origin, checked_cells(row, origin)
 
 
 def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
@@ -127,7 +127,7 @@ def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
         return (parse for file in files for parse in _parses(file, columns))
     rows = _rows(source)
     if rows is not None:
-        return (partial(table_document, row, columns, place) for place, row in rows)
+        return (partial(table_document, row, columns, origin) for origin, row in rows)
     if columns:
         raise CorpusError(
             f"{shown_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
@@ -234,17 +234,17 @@ def _answers(document: Document) -> tuple[str, ...]:
     if answers is None:
         return ()
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-        raise CorpusError(f'{document.place}: "answers" must be an array of strings.')
+        raise CorpusError(f'{document.origin}: "answers" must be an array of strings.')
     return tuple(answers)
 
 
-def _qrel(line: str, beir: bool, place: str) -> Qrel:
+def _qrel(line: str, beir: bool, origin: str) -> Qrel:
     """Make a judgement of one line; only BEIR ids, between tabs, can have spaces."""
     columns = line.split("\t") if beir else line.split()
     expected = _QRELS_HEADER if beir else ["query", "0", "document", "relevance"]
     if len(columns) != len(expected) or not all(columns):
         raise CorpusError(
-            f"{place}: the columns must be {', '.join(expected)}, none of them empty"
+            f"{origin}: the columns must be {', '.join(expected)}, none of them empty"
             f"{', between tabs' if beir else ''}; there are {len(columns)}."
         )
     query, document, relevance = columns[0], columns[-2], columns[-1]
@@ -252,4 +252,4 @@ def _qrel(line: str, beir: bool, place: str) -> Qrel:
         return Qrel(query, document, int(relevance))
     except ValueError as error:
         problem = f"the relevance is {show_value(relevance)}; it must be an integer"
-        raise CorpusError(f"{place}: {problem}.") from error
+        raise CorpusError(f"{origin}: {problem}.") from error

@@ -26,14 +26,14 @@ _LARGEST_CELL = 2**26
 """Characters in one CSV cell: room for any document, yet a stray quote can't eat all memory."""
 
 
-def parse_document(line: bytes, place: str) -> Document:
-    """Make a document of one line of JSON; an error names the place."""
-    document = _json_document(line.decode("utf-8", "surrogateescape"), place)
+def parse_document(line: bytes, origin: str) -> Document:
+    """Make a document of one line of JSON; an error names the origin."""
+    document = _json_document(line.decode("utf-8", "surrogateescape"), origin)
     check_document(document)
     return document
 
 
-def table_document(row: DatasetRow, columns: Mapping[str, str], place: str) -> Document:
+def table_document(row: DatasetRow, columns: Mapping[str, str], origin: str) -> Document:
     """Make a document of a row of a dataset; columns that are not its own are metadata."""
     names = {"id": "_id" if "_id" in row else "id", "text": "text", **columns}
     if "title" in row and "title" not in columns.values():
@@ -42,7 +42,7 @@ def table_document(row: DatasetRow, columns: Mapping[str, str], place: str) -> D
         if column not in row:
             there = ", ".join(map(show_value, row))
             raise CorpusError(
-                f"{place}: there is no column {show_value(column)} for the {field}, only {there}; "
+                f"{origin}: there is no column {show_value(column)} for the {field}, only {there}; "
                 f"say which it is (--column {field}=NAME)."
             )
     record = {field: row[column] for field, column in names.items()}
@@ -51,7 +51,7 @@ def table_document(row: DatasetRow, columns: Mapping[str, str], place: str) -> D
     if isinstance(nested, str):  # Arrow's types are too strict for metadata, so they are JSON text
         with suppress(ValueError, RecursionError):
             nested = _DECODER.decode(nested)
-    return _document(record, {**others, **_nested(nested, place)}, place)
+    return _document(record, {**others, **_nested(nested, origin)}, origin)
 
 
 def json_parses(path: Path | str) -> Iterator[Parse]:
@@ -62,24 +62,24 @@ def json_parses(path: Path | str) -> Iterator[Parse]:
             yield partial(_json_document, line, f"{name} line {number}")
 
 
-def _json_document(line: str, place: str) -> Document:
+def _json_document(line: str, origin: str) -> Document:
     """Make a document of one JSON line; its `metadata` wins over equal keys beside it."""
-    record = _json_object(check_utf8(line, place), place)
+    record = _json_object(check_utf8(line, origin), origin)
     if "_id" not in record and "id" not in record:
-        raise CorpusError(f'{place}: "id" (or "_id") is missing; {_EXPECTED}.')
+        raise CorpusError(f'{origin}: "id" (or "_id") is missing; {_EXPECTED}.')
     if "text" not in record:
-        raise CorpusError(f'{place}: "text" is missing; {_EXPECTED}.')
-    return _document(record, _nested(record.pop("metadata", None), place), place)
+        raise CorpusError(f'{origin}: "text" is missing; {_EXPECTED}.')
+    return _document(record, _nested(record.pop("metadata", None), origin), origin)
 
 
-def _nested(metadata: object, place: str) -> Mapping[str, Any]:
+def _nested(metadata: object, origin: str) -> Mapping[str, Any]:
     """Return the metadata that a field of that name holds, if there is one."""
     if metadata is not None and not isinstance(metadata, dict):
-        raise CorpusError(f'{place}: "metadata" is {kind_of(metadata)}; it must be an object.')
+        raise CorpusError(f'{origin}: "metadata" is {kind_of(metadata)}; it must be an object.')
     return metadata or {}
 
 
-def _json_object(line: str, place: str) -> dict[str, Any]:
+def _json_object(line: str, origin: str) -> dict[str, Any]:
     """Parse one JSON object, and turn every way in which that fails into one kind of error."""
     try:
         record = _DECODER.decode(line)
@@ -93,7 +93,7 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
         if isinstance(record, dict):
             return record
         problem = f"the JSON is {kind_of(record)}, not an object"
-    raise CorpusError(f"{place}: {problem}; {_EXPECTED}.")
+    raise CorpusError(f"{origin}: {problem}; {_EXPECTED}.")
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -104,7 +104,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], place: str) -> Document:
+def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], origin: str) -> Document:
     """Make a document of named fields, still unchecked; all but its own fields are metadata."""
     identifier = record["_id"] if "_id" in record else record["id"]
     title = record.get("title")
@@ -114,7 +114,7 @@ def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], place: str
         text=record["text"],
         title="" if title is None else title,
         metadata={**others, **metadata},
-        place=place,
+        origin=origin,
     )
 
 
@@ -126,24 +126,24 @@ def tsv_parses(path: Path) -> Iterator[Parse]:
     name = shown_name(path)
     header: Sequence[str] = ()
     for number, raw in numbered_lines(path, name):
-        place = f"{name} line {number}"
+        origin = f"{name} line {number}"
         columns = strip_newline(raw).split("\t")
         if number == 1 and _names_document(columns):
-            header = _header(columns, place)
+            header = _header(columns, origin)
         elif columns != [""]:
             header = header or _TSV_LAYOUTS.get(len(columns), ())
-            yield partial(_row_document, header, columns, place)
+            yield partial(_row_document, header, columns, origin)
 
 
 def csv_parses(path: Path) -> Iterator[Parse]:
     """Read comma-separated columns with quotes, named by the header."""
     name = shown_name(path)
     header: Sequence[str] = ()
-    for place, row in csv_rows(numbered_lines(path, name), name):
+    for origin, row in csv_rows(numbered_lines(path, name), name):
         if header:
-            yield partial(_row_document, header, row, place)
+            yield partial(_row_document, header, row, origin)
         else:
-            header = _header(row, place)
+            header = _header(row, origin)
     if not header:
         raise CorpusError(f'{name}: the file is empty; it must have a header with "id" and "text".')
 
@@ -154,7 +154,7 @@ def csv_rows(
     """Yield each row, or what is wrong with it, with the line on which it starts."""
     reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
     while True:
-        place = f"{name} line {reader.line_num + 1}"
+        origin = f"{name} line {reader.line_num + 1}"
         limit = csv.field_size_limit()  # one for the whole process: put back after each row
         csv.field_size_limit(max(limit, _LARGEST_CELL))
         try:
@@ -166,7 +166,7 @@ def csv_rows(
         finally:
             csv.field_size_limit(limit)
         if row:
-            yield place, row
+            yield origin, row
 
 
 def _names_document(columns: Sequence[str]) -> bool:
@@ -174,35 +174,37 @@ def _names_document(columns: Sequence[str]) -> bool:
     return "text" in columns and ("id" in columns or "_id" in columns)
 
 
-def _header(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
+def _header(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
     """Return the names of the columns, once they are known to make sense."""
-    columns = checked_cells(row, place)
+    columns = checked_cells(row, origin)
     shown = ", ".join(map(show_value, columns))
     if not _names_document(columns):
         raise CorpusError(
-            f'{place}: the header names {shown}; it must name "text" and "id" (or "_id").'
+            f'{origin}: the header names {shown}; it must name "text" and "id" (or "_id").'
         )
     if len(set(columns)) < len(columns):
-        raise CorpusError(f"{place}: the header names {shown}; each name must occur once.")
+        raise CorpusError(f"{origin}: the header names {shown}; each name must occur once.")
     return columns
 
 
-def checked_cells(row: Sequence[str] | csv.Error, place: str) -> Sequence[str]:
+def checked_cells(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
     """Return the cells of a row if they could be read."""
     if isinstance(row, csv.Error):
         raise CorpusError(
-            f"{place}: not valid CSV ({row}); quotes must be closed, and doubled within a cell."
+            f"{origin}: not valid CSV ({row}); quotes must be closed, and doubled within a cell."
         )
-    return [check_utf8(cell, place) for cell in row]
+    return [check_utf8(cell, origin) for cell in row]
 
 
-def _row_document(header: Sequence[str], row: Sequence[str] | csv.Error, place: str) -> Document:
+def _row_document(header: Sequence[str], row: Sequence[str] | csv.Error, origin: str) -> Document:
     """Make a document of one row of a table."""
-    cells = checked_cells(row, place)
+    cells = checked_cells(row, origin)
     if len(cells) != len(header):
         expected = f"{len(header)} as in the first row" if header else "2, 3 or 4"
-        raise CorpusError(f"{place}: the number of columns is {len(cells)}; it must be {expected}.")
-    return _document(dict(zip(header, cells, strict=True)), {}, place)
+        raise CorpusError(
+            f"{origin}: the number of columns is {len(cells)}; it must be {expected}."
+        )
+    return _document(dict(zip(header, cells, strict=True)), {}, origin)
 
 
 def text_parses(path: Path) -> Iterator[Parse]:
@@ -210,9 +212,9 @@ def text_parses(path: Path) -> Iterator[Parse]:
     yield partial(text_document, path, path.name, shown_name(path))
 
 
-def text_document(path: Path, identifier: str, place: str) -> Document:
+def text_document(path: Path, identifier: str, origin: str) -> Document:
     """Make a document of a whole text file."""
     lines = (
-        check_utf8(line, f"{place} line {number}") for number, line in numbered_lines(path, place)
+        check_utf8(line, f"{origin} line {number}") for number, line in numbered_lines(path, origin)
     )
-    return Document(identifier, "".join(lines), metadata={"path": identifier}, place=place)
+    return Document(identifier, "".join(lines), metadata={"path": identifier}, origin=origin)

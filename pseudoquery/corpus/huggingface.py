@@ -27,7 +27,7 @@ AS_DATASET = " as a Hugging Face dataset"
 
 DatasetRow: TypeAlias = dict[str, Any]
 Rows: TypeAlias = Iterator[tuple[str, DatasetRow]]
-"""Each row with its place, such as "corpus.parquet row 12"."""
+"""Each row with its origin, such as "corpus.parquet row 12"."""
 
 
 def parquet_rows(path: Path | str) -> Rows:
@@ -61,18 +61,18 @@ def saved_rows(folder: Path) -> Rows:
 def hub_rows(name: str) -> Rows:
     """Yield the rows of a dataset on the Hub, or of a folder in its layout, as they come."""
     datasets = arrow("datasets")
-    place = f"{PREFIX}{name}"
+    origin = f"{PREFIX}{name}"
     dataset, _, rest = name.partition(":")
     config, _, split = rest.partition(":")
-    with plain_errors(place, AS_DATASET):
+    with plain_errors(origin, AS_DATASET):
         configs = datasets.get_dataset_config_names(dataset)
         form = f"{PREFIX}{dataset}:CONFIG"
-        config = _chosen(config, configs, f"{place} has the configurations", form)
+        config = _chosen(config, configs, f"{origin} has the configurations", form)
         splits = datasets.get_dataset_split_names(dataset, config)
         form = f"{PREFIX}{dataset}:{config}:SPLIT"
-        split = _chosen(split, splits, f"{place} has the splits", form)
+        split = _chosen(split, splits, f"{origin} has the splits", form)
         found = datasets.load_dataset(dataset, config, split=split, streaming=True)
-        yield from _rows(place, found)
+        yield from _rows(origin, found)
 
 
 def arrow(module: str) -> Any:

@@ -18,11 +18,11 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a text file, gzipped or not, without their ends, each with its place."""
+    """Yield the lines of a text file, gzipped or not, without their ends, each with its origin."""
     name = shown_name(path)
     for number, raw in numbered_lines(path, name):
-        place = f"{name} line {number}"
-        yield place, check_utf8(strip_newline(raw), place)
+        origin = f"{name} line {number}"
+        yield origin, check_utf8(strip_newline(raw), origin)
 
 
 def member(folder: Path, name: str) -> Path | None:
@@ -70,27 +70,27 @@ def numbered_lines(path: Path | str, name: str) -> Lines:
                 whole = line.removeprefix(_BOM) if number == 1 else line
                 yield number, whole.decode("utf-8", "surrogateescape")
     except (EOFError, OSError, ValueError, zlib.error) as error:
-        place = f"{name} line {number + 1}" if number else name
-        raise unreadable_error(place, error) from error
+        origin = f"{name} line {number + 1}" if number else name
+        raise unreadable_error(origin, error) from error
 
 
-def unreadable_error(place: str, error: Exception) -> CorpusError:
+def unreadable_error(origin: str, error: Exception) -> CorpusError:
     """Put into one sentence why the system or gzip can't read a file."""
     if isinstance(error, OSError) and error.strerror:
-        return CorpusError(f"{place}: can't be read ({error.strerror}).")
+        return CorpusError(f"{origin}: can't be read ({error.strerror}).")
     if isinstance(error, ValueError):
-        return CorpusError(f"{place}: can't be read ({error}).")
-    return CorpusError(f"{place}: the gzip file is damaged or cut short ({error}).")
+        return CorpusError(f"{origin}: can't be read ({error}).")
+    return CorpusError(f"{origin}: the gzip file is damaged or cut short ({error}).")
 
 
-def check_utf8(text: str, place: str) -> str:
+def check_utf8(text: str, origin: str) -> str:
     """Return a text from `_lines` if it was valid UTF-8 in the file, and raise otherwise."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
         raise CorpusError(
-            f"{place}: not valid UTF-8 (byte 0x{byte:02x}); the file must be encoded in UTF-8."
+            f"{origin}: not valid UTF-8 (byte 0x{byte:02x}); the file must be encoded in UTF-8."
         ) from error
     return text
 

@@ -20,7 +20,7 @@ def check_document(document: Document) -> None:
         named = (
             f"document {show_value(document.id)}" if isinstance(document.id, str) else "document"
         )
-        raise CorpusError(f"{document.place or named}: {problem}.")
+        raise CorpusError(f"{document.origin or named}: {problem}.")
 
 
 def _problems(document: Document) -> Iterator[str]:

@@ -106,7 +106,8 @@ class Collection:
         """Make a new, empty collection; notes are remembered from the start."""
         if first_step not in MILVUS_INDEX_TYPES:
             raise IndexFolderError(
-                f"there is no first step {first_step!r}; choose one of {', '.join(MILVUS_INDEX_TYPES)}."
+                f"there is no first step {first_step!r}; "
+                f"choose one of {', '.join(MILVUS_INDEX_TYPES)}."
             )
         if settings.vector_type not in VECTOR_TYPES:
             raise IndexFolderError(
@@ -277,7 +278,7 @@ class Collection:
         """Look up the checksum and place of those documents that are already there."""
         found = self.read(ids, vectors=False)
         return {
-            id_: (kept.stored.checksum, kept.stored.document.place) for id_, kept in found.items()
+            id_: (kept.stored.checksum, kept.stored.document.origin) for id_, kept in found.items()
         }
 
     def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
@@ -407,7 +408,7 @@ class Collection:
         return Settings(**{field.name: saved[field.name] for field in fields(Settings)})
 
     def _check(self, document: Document) -> None:
-        where = document.place or f"document {document.id!r}"
+        where = document.origin or f"document {document.id!r}"
         if (size := len(document.id.encode())) > ID_BYTES:
             raise CorpusError(f"{where}: the id has {size} bytes; Milvus gets at most {ID_BYTES}.")
         if (size := len(json.dumps(facets(document.metadata)))) > FACET_BYTES:

@@ -43,6 +43,7 @@ def milvus_errors(address: str) -> Iterator[None]:
 
 
 def pymilvus() -> Any:
+    """Import pymilvus, or say how to install it."""
     try:
         import pymilvus
     except ImportError as error:
@@ -55,6 +56,7 @@ def pymilvus() -> Any:
 
 
 def connect(server: str, token: str) -> Any:
+    """Connect to a server; the token comes from the environment if none is given."""
     token = token or os.environ.get(TOKEN, "")
     return pymilvus().MilvusClient(server, token=token, timeout=TIMEOUT, grpc_options=SILENT)
 
@@ -77,6 +79,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 
 def not_our_collection(address: str) -> IndexFolderError:
+    """Say that a collection is not an index of ours."""
     return IndexFolderError(
         f"{address} is a collection that was not made by pseudoquery, or not to the end; "
         "choose another name, or drop it in Milvus."

@@ -38,7 +38,7 @@ class StoredDocument:
 def split_content(document: Document) -> list[str]:
     """Write a document as JSON, in pieces that fit into a row each."""
     content = json.dumps(
-        [document.title, document.text, dict(document.metadata), document.place],
+        [document.title, document.text, dict(document.metadata), document.origin],
         ensure_ascii=False,
     )
     return [content[start : start + PIECE] for start in range(0, len(content), PIECE)]
@@ -50,10 +50,12 @@ def documents_expression(ids: Sequence[str]) -> str:
 
 
 def note_expression(name: str) -> str:
+    """Select the row of one note."""
     return both_expressions(f"place == {NOTE_ROW}", one_of("document", [name]))
 
 
 def both_expressions(first: str, second: str) -> str:
+    """Join two expressions by `and`; an empty one says nothing."""
     return f"{first} and ({second})" if second else first
 
 

@@ -125,6 +125,7 @@ def faiss_threads(count: int) -> Iterator[None]:
 
 
 def pack_bits(allowed: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Pack flags into bytes as Faiss reads them."""
     return np.packbits(allowed, bitorder="little")
 
 

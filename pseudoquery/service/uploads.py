@@ -17,12 +17,13 @@ BOM = b"\xef\xbb\xbf"
 
 
 def check_size(document: Document, settings: ServiceSettings) -> None:
+    """Refuse a document that is larger than the service allows."""
     size = len(document.title) + len(document.text)
     if size > settings.document_characters:
-        place = f"{document.place}: " if document.place else ""
+        origin = f"{document.origin}: " if document.origin else ""
         raise Refused(
             413,
-            f"{place}the document {document.id!r} has {size:,} characters; "
+            f"{origin}the document {document.id!r} has {size:,} characters; "
             f"at most {settings.document_characters:,} are allowed.",
         )
 
@@ -48,6 +49,7 @@ async def uploaded_lines(
 async def uploaded_documents(
     request: Request, settings: ServiceSettings, first_line: int
 ) -> AsyncIterator[tuple[int, Document]]:
+    """Parse the lines of an upload, each with its number."""
     async for number, line in uploaded_lines(request, settings.body_bytes, first_line):
         content = line.removeprefix(BOM) if number == 1 else line
         if not content.strip():
@@ -55,7 +57,7 @@ async def uploaded_documents(
         document = parse_document(content, f"line {number}")
         check_size(document, settings)
         # Which line it was on will mean nothing when the request is over.
-        yield number, replace(document, place="")
+        yield number, replace(document, origin="")
 
 
 async def uploaded_batches(
@@ -75,4 +77,5 @@ async def uploaded_batches(
 
 
 def add_counts(total: dict[str, int], added: Added) -> dict[str, int]:
+    """Add the counts of a batch to those so far."""
     return {name: total[name] + value for name, value in asdict(added).items()}

@@ -32,19 +32,19 @@ def drop_duplicates(batch: list[Document], writer: Writer, on_duplicate: OnBad) 
 
     An earlier run may have named the file by another path: only its name and the line count.
     """
-    places = {id_: place for id_, (_, place) in writer.known(one.id for one in batch).items()}
+    origins = {id_: origin for id_, (_, origin) in writer.known(one.id for one in batch).items()}
     kept = []
     for document in batch:
-        place = places.setdefault(document.id, document.place)
-        if document.place and Path(place).name == Path(document.place).name:
+        origin = origins.setdefault(document.id, document.origin)
+        if document.origin and Path(origin).name == Path(document.origin).name:
             kept.append(document)
         else:
-            on_duplicate(duplicate_id_error(document.id, document.place, place))
+            on_duplicate(duplicate_id_error(document.id, document.origin, origin))
     return kept
 
 
-def duplicate_id_error(id_: str, place: str, by: str) -> CorpusError:
-    """Say that a document at one place has the id of a document at another."""
+def duplicate_id_error(id_: str, origin: str, by: str) -> CorpusError:
+    """Say that a document at one origin has the id of a document at another."""
     return CorpusError(
-        f"{place}: the id {id_!r} was already used in {by}; every document needs an id of its own."
+        f"{origin}: the id {id_!r} was already used in {by}; every document needs an id of its own."
     )

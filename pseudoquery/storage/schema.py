@@ -61,6 +61,7 @@ class Settings:
 
 
 def parse_settings(folder: Path, saved: Mapping[str, str]) -> Settings:
+    """Read the settings of an index as they are stored, or say what is wrong with them."""
     try:
         version = json.loads(saved["format"])
         if version > FORMAT:
@@ -77,6 +78,7 @@ def parse_settings(folder: Path, saved: Mapping[str, str]) -> Settings:
 
 
 def settings_checksum(saved: Mapping[str, str]) -> str:
+    """Hash the settings as they are stored."""
     content = json.dumps([saved[name] for name in _settings_in(saved)])
     return hashlib.sha256(content.encode()).hexdigest()
 

@@ -45,6 +45,7 @@ def make_segment(
 
 
 def join_segments(segments: Sequence[Segment]) -> Segment:
+    """Join segments, in order, into one."""
     return Segment(
         np.concatenate([segment.vectors for segment in segments]),
         np.concatenate([segment.ordinals for segment in segments]),

@@ -158,6 +158,7 @@ def _is_sound(id_: str, title: str, text: str, metadata: str, checksum: bytes) -
 
 
 def integer_column(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
+    """Read rows of one integer into an array."""
     try:
         return np.fromiter((row[0] for row in rows), dtype=np.int64)
     except TypeError as error:
@@ -165,5 +166,6 @@ def integer_column(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
 
 
 def read_state(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Read the generation and the epoch of the last commit."""
     generation, epoch = connection.execute("SELECT generation, epoch FROM state").fetchone()
     return generation, epoch

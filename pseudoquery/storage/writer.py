@@ -217,7 +217,7 @@ def _row(document: Document) -> tuple[str, str, str, str, str, bytes]:
         document.title,
         document.text,
         json.dumps(dict(document.metadata), ensure_ascii=False),
-        document.place,
+        document.origin,
         document_checksum(document),
     )
 

@@ -80,6 +80,7 @@ def query_key(own: TrainingSet, example: Example) -> str:
 
 
 def json_lines(path: Path) -> list[str]:
+    """Read the lines of a file of JSON objects."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

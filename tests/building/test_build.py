@@ -314,7 +314,7 @@ def test_documents_are_read_as_they_are_needed(
     def endless(source: str, on_bad: object, columns: object) -> Iterator[Document]:
         nonlocal read
         for read in count(1):
-            yield Document(f"id {read}", "moon", place=f"line {read}")
+            yield Document(f"id {read}", "moon", origin=f"line {read}")
 
     monkeypatch.setattr(build_module, "read_documents", endless)
     batches = build("endless", tmp_path / "index", model=tiny_model_path)

@@ -694,6 +694,7 @@ def as_nobody(*arguments: object) -> Ran:
     """Run a command as a user without rights; first as root, so that all modules are loaded."""
     program = (
         "import os, shutil, sys\n"
+        "import pseudoquery.building.build\n"
         "from pseudoquery.cli import main\n"
         "def call(arguments):\n"
         "    try:\n"

@@ -54,7 +54,7 @@ def expected(corpus: Corpus) -> tuple[list[Document], list[str]]:
     for document in (one for file in corpus for shard in file for one in shard):
         first = kept.setdefault(document.id, document)
         if first is not document:
-            said.append(str(duplicate_id_error(document.id, document.place, first.place)))
+            said.append(str(duplicate_id_error(document.id, document.origin, first.origin)))
     return list(kept.values()), said
 
 
@@ -118,7 +118,7 @@ def placed(files: list[list[list[tuple[str, str]]]]) -> Corpus:
     return [
         [
             [
-                Document(id_, text, place=f"{file}.jsonl line {next(lines[file])}")
+                Document(id_, text, origin=f"{file}.jsonl line {next(lines[file])}")
                 for id_, text in shard
             ]
             for shard in shards
@@ -180,7 +180,7 @@ def test_a_second_document_of_an_id_ends_a_build(address: str) -> None:
 
 def test_what_others_have_added_meanwhile_stays(address: str) -> None:
     collection = Collection.create(address, SETTINGS)
-    theirs = Document("b", "xyz", place="theirs.jsonl line 1")
+    theirs = Document("b", "xyz", origin="theirs.jsonl line 1")
     collection.add([theirs], [vectors_of(theirs)])
     told: list[CorpusError] = []
     assert build(collection, DOUBLED, told.append) == [2, 0]

@@ -564,7 +564,7 @@ def test_ir_datasets(stub: Stub) -> None:
         Document("c", "untitled"),
         Document("d", "abstract"),
     ]
-    assert {document.place for document in documents} == {"irds:here/dev"}
+    assert {document.origin for document in documents} == {"irds:here/dev"}
     assert list(dataset.documents()) == documents
     assert dataset.queries == (Query("1", "which?"),)
     assert dataset.qrels == (Qrel("1", "b", 2), Qrel("1", "a", 0))

@@ -67,7 +67,7 @@ def test_jsonl_fields(tmp_path: Path, name: str) -> None:
         Document("7", "y"),
         Document("first", "z", "", {"tags": ["p", {"q": [None, True, 1.5]}]}),
     ]
-    assert [document.place for document in documents] == [f"{path} line {n}" for n in (1, 2, 3)]
+    assert [document.origin for document in documents] == [f"{path} line {n}" for n in (1, 2, 3)]
 
 
 def test_nested_metadata_wins_over_a_key_beside_it(tmp_path: Path) -> None:
@@ -78,14 +78,14 @@ def test_nested_metadata_wins_over_a_key_beside_it(tmp_path: Path) -> None:
 def test_place_names_the_file_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "sub/d.jsonl", b"\n" + GOOD)
     monkeypatch.chdir(tmp_path)
-    assert [document.place for document in read_documents("sub/d.jsonl")] == ["sub/d.jsonl line 2"]
+    assert [document.origin for document in read_documents("sub/d.jsonl")] == ["sub/d.jsonl line 2"]
 
 
 def test_line_ends_blank_lines_and_bom(tmp_path: Path) -> None:
     raw = b'\xef\xbb\xbf{"id": 1, "text": "a"}\r\n\r\n \t\n\n{"id": 2, "text": "b"}'
     documents = read(write(tmp_path, "d.jsonl", raw))
     assert [(d.id, d.text) for d in documents] == [("1", "a"), ("2", "b")]
-    assert documents[1].place.endswith("d.jsonl line 5")
+    assert documents[1].origin.endswith("d.jsonl line 5")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_bad_line_is_named_and_the_others_survive(
     with pytest.raises(CorpusError) as raised:
         read(path)
     documents, errors = read_leniently(path)
-    assert [document.place for document in documents] == [f"{path} line 1", f"{path} line 4"]
+    assert [document.origin for document in documents] == [f"{path} line 1", f"{path} line 4"]
     assert errors == [str(raised.value)]
     for fragment in [f"{path} line 3: ", *fragments]:
         assert fragment in errors[0]
@@ -210,7 +210,7 @@ def test_an_error_of_the_callback_ends_the_reading(tmp_path: Path) -> None:
 def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = stdin_of(monkeypatch, GOOD + '{"id": "é", "text": "ü"}\n{"id": 3}\n'.encode())
     documents = read_documents("-")
-    assert next(documents).place == "standard input line 1"
+    assert next(documents).origin == "standard input line 1"
     assert next(documents) == Document("é", "ü")
     with pytest.raises(CorpusError, match=r'^standard input line 3: "text" is missing'):
         next(documents)
@@ -234,7 +234,7 @@ def test_tsv_with_header(tmp_path: Path, name: str) -> None:
         Document("1", 'say "hi", you', "T", {"lang": "en"}),
         Document("2", "", "", {"lang": "de"}),
     ]
-    assert documents[1].place.endswith(f"{name} line 4")
+    assert documents[1].origin.endswith(f"{name} line 4")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_csv(tmp_path: Path, name: str) -> None:
         Document("1", 'two\r\nlines, "quoted"', "T", {"metadata": "m"}),
         Document("2", 'plain "q"', "", {"metadata": ""}),
     ]
-    assert [document.place[-6:] for document in documents] == ["line 2", "line 5"]
+    assert [document.origin[-6:] for document in documents] == ["line 2", "line 5"]
 
 
 def test_csv_with_ten_megabytes_in_a_cell(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_csv_with_ten_megabytes_in_a_cell(tmp_path: Path) -> None:
     documents = read_documents(path)
     assert next(documents).text == text
     assert csv.field_size_limit() == 131_072
-    assert next(documents).place.endswith("line 800003")
+    assert next(documents).origin.endswith("line 800003")
 
 
 BAD_ROWS: dict[str, tuple[str, bytes, int, str]] = {
@@ -319,14 +319,14 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
         Document("b.txt", "plain\n\ufeffsecond\n", "", {"path": "b.txt"}),
         Document("b/x.md", "# é\r\nend", "", {"path": "b/x.md"}),
     ]
-    assert [document.place for document in documents] == [document.id for document in documents]
+    assert [document.origin for document in documents] == [document.id for document in documents]
 
 
 @pytest.mark.parametrize("name", ["n.txt", "n.md", "n.txt.gz"])
 def test_single_text_file(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, name, "one\ntwo")
     assert read(path) == [Document(name, "one\ntwo", "", {"path": name})]
-    assert read(path)[0].place == str(path)
+    assert read(path)[0].origin == str(path)
 
 
 def test_bad_text_file_is_named_and_the_others_survive(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_beir_folder(tmp_path: Path, name: str) -> None:
     write(tmp_path, name, GOOD)
     write(tmp_path, "README.md", "not a document")
     assert read(tmp_path) == [Document("good", "kept")]
-    assert read(tmp_path)[0].place == f"{tmp_path / name} line 1"
+    assert read(tmp_path)[0].origin == f"{tmp_path / name} line 1"
 
 
 # Sources that can't be read at all: raised even where bad records are skipped
@@ -540,7 +540,7 @@ def holds_itself() -> list[Any]:
         ({"id": "\ud83d"}, "document '\\ud83d': the id has the lone surrogate \\ud83d"),
         ({"text": None}, "document 'a': the text is null"),
         ({"title": None}, "document 'a': the title is null"),
-        ({"text": None, "place": "d.jsonl line 2"}, "d.jsonl line 2: the text is null"),
+        ({"text": None, "origin": "d.jsonl line 2"}, "d.jsonl line 2: the text is null"),
         ({"metadata": []}, "document 'a': the metadata is an array; it must be an object"),
         ({"metadata": {1: "x"}}, "document 'a': a key of the metadata is a number"),
         ({"metadata": {"k": {1: "x"}}}, "the metadata under 'k' has a key that is a number"),

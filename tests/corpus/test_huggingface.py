@@ -49,14 +49,14 @@ def parquet(tmp_path: Path) -> Path:
 
 def test_a_parquet_file(parquet: Path) -> None:
     assert read(parquet) == DOCUMENTS
-    assert [one.place for one in read(parquet)] == [f"{parquet} row {n}" for n in (1, 2)]
+    assert [one.origin for one in read(parquet)] == [f"{parquet} row {n}" for n in (1, 2)]
 
 
 def test_rows_beyond_one_batch(tmp_path: Path) -> None:
     rows = [{"id": str(number), "text": "x"} for number in range(1000)]
     found = read(write_parquet(tmp_path / "many.parquet", rows))
     assert [one.id for one in found] == [row["id"] for row in rows]
-    assert found[-1].place.endswith("row 1000")
+    assert found[-1].origin.endswith("row 1000")
 
 
 def test_a_saved_dataset(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_folder_as_on_the_hub(tmp_path: Path) -> None:
     write_parquet(tmp_path / "data" / "train-00000.parquet", ROWS[:1])
     (tmp_path / "README.md").write_text("# A dataset\n")
     assert read(tmp_path) == read(f"hf:{tmp_path}") == DOCUMENTS[:1]
-    assert read(f"hf:{tmp_path}")[0].place == f"hf:{tmp_path} row 1"
+    assert read(f"hf:{tmp_path}")[0].origin == f"hf:{tmp_path} row 1"
     write_parquet(tmp_path / "data" / "test-00000.parquet", ROWS[1:])
     assert read(f"hf:{tmp_path}::test") == read(f"hf:{tmp_path}:default:test") == DOCUMENTS[1:]
     for source in (tmp_path, f"hf:{tmp_path}", f"hf:{tmp_path}::dev"):

@@ -48,7 +48,7 @@ def test_a_folder_of_lines_is_read_file_by_file(folder: Path) -> None:
     for source in (str(folder), folder.as_uri()):
         documents = list(read_documents(source))
         assert [(one.id, one.text) for one in documents] == expected
-        assert documents[3].place.endswith("b.jsonl.gz line 2")
+        assert documents[3].origin.endswith("b.jsonl.gz line 2")
         assert [Path(name).name for name in shards(source)] == ["a.jsonl", "b.jsonl.gz"]
 
 

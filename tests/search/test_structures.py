@@ -417,7 +417,7 @@ def test_a_folder_that_can_not_be_written_to_can_be_searched(
     def full(*_: Any) -> NoReturn:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(candidates, "write_durably", full)
+    monkeypatch.setattr(candidates, "write_atomically", full)
     structures = Structures(tmp_path)
     for count in (300, 320):
         view = in_view(VECTORS[:count])

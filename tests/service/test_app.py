@@ -258,7 +258,7 @@ def test_map_answers_as_the_library_does(shared: Running, query: str | None) -> 
     document = index.get("id 3")
     assert document
     expected = asdict(map_document(index.model, document, query))
-    del expected["document"]["place"]
+    del expected["document"]["origin"]
     found = shared.ask("POST", "/map", {"id": "id 3", "query": query}).json
     assert found == json.loads(json.dumps(expected))
 
@@ -446,7 +446,7 @@ def test_bulk_takes_no_more_memory_than_a_batch(
 
 
 def test_batches_are_cut_by_length_too(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pseudoquery.service.app.BATCH_CHARACTERS", 10)
+    monkeypatch.setattr("pseudoquery.service.uploads.BATCH_CHARACTERS", 10)
     records = [{"id": f"n{number}", "text": "moon sun"} for number in range(5)]
     reply = bulk(service, lines(*records, b"broken"))
     assert reply.message.endswith("documents up to line 4 have been stored.")

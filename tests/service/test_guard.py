@@ -322,7 +322,7 @@ def send_slowly(port: int, path: str, sent: str) -> bytes:
 
 
 def test_a_body_that_does_not_come(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pseudoquery.service.guard.DRAINED_SECONDS", 0.1)
+    monkeypatch.setattr("pseudoquery.service.exchange.DRAINED_SECONDS", 0.1)
     with running(served, seconds=0.2) as service:
         for path in ("/search", "/documents"):
             received = send_slowly(service.port, path, kind(path))

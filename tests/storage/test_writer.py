@@ -170,7 +170,7 @@ def test_checksums_cover_all_of_a_document(field: str) -> None:
     changes: dict[str, Any] = {field: {"d": 2} if field == "metadata" else "x"}
     other = replace(document, **changes)
     assert document_checksum(document) != document_checksum(other)
-    assert document_checksum(document) == document_checksum(replace(document, place="there"))
+    assert document_checksum(document) == document_checksum(replace(document, origin="there"))
 
 
 def test_checksums_do_not_depend_on_the_order_of_keys() -> None:
@@ -362,7 +362,7 @@ def test_a_segment_that_can_t_be_written_leaves_no_trace(
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pseudoquery.storage.segments.os.fsync", fail)
+    monkeypatch.setattr("pseudoquery.files.os.fsync", fail)
     with pytest.raises(IndexFolderError, match="no space is left"), store.writer() as one:
         put(one, DOCUMENTS[1])
     assert files(store) == before

@@ -391,7 +391,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.name == "pseudoquery.training.train" and record.levelno == logging.WARNING
+        if record.name.startswith("pseudoquery.training") and record.levelno == logging.WARNING
     ]
 
 
@@ -521,7 +521,7 @@ def test_a_full_disk_loses_nothing(
 
 def test_a_model_that_can_not_be_written(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(training, "write_durably", fail_for("README.md"))
+        patched.setattr(training, "write_atomically", fail_for("README.md"))
         with pytest.raises(ModelError, match=r"can't be written \(No space left on device\)"):
             train(config)
     assert [path.name for path in Path(config.output).glob("model*")] == []
