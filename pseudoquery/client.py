@@ -50,7 +50,22 @@ class _Request:
 
 
 class Client:
-    """A service, at a URL such as http://localhost:8000."""
+    """A service of `pseudoquery serve`, with the methods of an index.
+
+    Threads can share a client.
+
+    Examples:
+        >>> client = Client("http://localhost:8000")
+        >>> client.search("How do insects survive the cold?").hits[0].id  # doctest: +SKIP
+        'bees'
+
+    Args:
+        url: The address of the service.
+        token: What the service asks for; by default the environment variable PSEUDOQUERY_TOKEN.
+        timeout: How many seconds to wait for an answer.
+
+    Every method raises `ServiceError` if the service does not answer or refuses.
+    """
 
     def __init__(
         self, url: str, token: str | None = None, *, timeout: float = LONGEST_WAIT
@@ -64,11 +79,11 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the service is."""
+        """The address of the service."""
         return self._url.geturl()
 
     def search(self, query: str, top: int = 10, **how: Any) -> Answer:
-        """Find the best documents for one question; the settings are those of `search_many`."""
+        """Find the best documents for one question; the arguments are those of `search_many`."""
         return self.search_many([query], top, **how)[0]
 
     def search_many(
@@ -81,9 +96,15 @@ class Client:
         mode: str = "dense",
         **settings: Any,
     ) -> list[Answer]:
-        """Find the best documents for each question.
+        """Find the best documents for each question, in order.
 
-        More settings: fusion, weight, recall, fusion_depth, include_text.
+        Args:
+            queries: The questions.
+            top: How many documents to return for each.
+            where: Conditions on the metadata; see `Index.search`.
+            exact: Search until the answers are proven exact.
+            mode: "dense", "bm25" or "hybrid".
+            settings: Also `fusion`, `weight`, `recall`, `fusion_depth` and `include_text`.
         """
         asked = {
             "query": list(queries),
@@ -96,11 +117,13 @@ class Client:
         return self._ask(_Request("POST", "/search", asked), _answers)
 
     def explain(self, query: str, id: str) -> Explanation:  # noqa: A002
-        """Show which passages of a document make its pseudo queries, and how each one matches."""
+        """Show which passages made a document's pseudo queries, and how each matches a question."""
         return self._ask(_Request("POST", "/explain", {"query": query, "id": id}), _explanation)
 
     def add(self, documents: Iterable[Document]) -> Added:
-        """Add documents, replacing those whose id is known; what has returned is safely on disk."""
+        """Add documents; one whose id is known replaces the old one. When this returns, all are
+        on disk.
+        """
         total = _added(dict.fromkeys(_COUNTS, 0))
         for body in _bodies(documents):
             done = self._ask(_Request("POST", "/documents", body, CorpusError), _added)
@@ -115,20 +138,20 @@ class Client:
         )
 
     def get(self, id: str) -> Document | None:  # noqa: A002
-        """Return the document with this id."""
+        """Return the document with this id, or None."""
         return self._ask_if_there(_Request("GET", _path(id)), _document)
 
     def delete(self, id: str) -> bool:  # noqa: A002
-        """Delete a document; says whether it was there."""
+        """Delete a document; returns whether it was there."""
         request = _Request("DELETE", _path(id))
         return self._ask_if_there(request, lambda found: found["deleted"]) is not None
 
     def info(self) -> dict[str, Any]:
-        """Return facts about the service and its index."""
+        """Return facts about the service and its index, and the limits in force."""
         return self._ask(_Request("GET", "/info"), lambda found: {**found})
 
     def ready(self) -> bool:
-        """Say whether the service can answer."""
+        """Return whether the service can answer."""
         try:
             return self._ask(
                 _Request("GET", "/readyz"), lambda found: bool(found["status"] == "ok")

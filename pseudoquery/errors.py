@@ -5,35 +5,41 @@ from typing import TypeAlias
 
 
 class PseudoqueryError(Exception):
-    """Base of every error raised on purpose; the command prints it and exits with 2."""
+    """The base of all errors that a user can act on. The message says what is wrong, where, and
+    what to do.
+    """
 
 
 class CorpusError(PseudoqueryError):
-    """A document, query or judgement that can't be read; names the file and the line."""
+    """A document, query or judgement can't be read or stored. The message names the file and the
+    line.
+    """
 
 
 class ModelError(PseudoqueryError):
-    """A model that can't be loaded, or one that does not fit the index."""
+    """A model can't be loaded, or does not fit the index."""
 
 
 class IndexFolderError(PseudoqueryError):
-    """An index folder that is missing, locked, damaged, or of another format."""
+    """An index folder is missing, damaged or of another format."""
 
 
 class IndexLockedError(IndexFolderError):
-    """An index folder that another process is writing to; it may be free in a moment."""
+    """Another process is writing to the index. Try again in a moment."""
 
 
 class QueryError(PseudoqueryError):
-    """A question, filter or setting that can't be answered."""
+    """A question, a filter or a setting can't be used."""
 
 
 class ClusterError(PseudoqueryError):
-    """A cluster of machines that can't be reached, or that has given up."""
+    """A cluster of machines can't be reached, or has given up."""
 
 
 class ServiceError(PseudoqueryError):
-    """A service that does not answer, or refuses; says its HTTP status, and 0 if there is none."""
+    """A service does not answer, or refuses. `status` is its HTTP status, or 0 if there was no
+    answer, and `code` is its error code.
+    """
 
     def __init__(self, message: str, status: int = 0, code: str = "") -> None:
         super().__init__(message)

@@ -40,7 +40,19 @@ if TYPE_CHECKING:
 
 
 class Index:
-    """Documents that can be searched by the questions they answer."""
+    """A folder of documents that can be searched by the questions they answer.
+
+    Make one with `Index.create`, or open one with `Index.open`. Any number of processes can search
+    an index at the same time, and one can change it.
+
+    Examples:
+        >>> index = Index.create("animals")
+        >>> index.add([Document("bees", "Bees tremble in a ball to keep warm.")]).added
+        1
+        >>> answer = Index.open("animals").search("How do insects survive the cold?")
+        >>> answer.hits[0].id, answer.certified
+        ('bees', True)
+    """
 
     def __init__(self, store: Store, model: str | MultiVectorEncoder | None = None) -> None:
         self.store = store
@@ -59,33 +71,58 @@ class Index:
         precision: Precision = "float32",
         notes: Mapping[str, str] | None = None,
     ) -> Index:
-        """Make a new, empty index; notes are for the store to remember."""
+        """Make a new, empty index in a folder that does not exist yet.
+
+        Args:
+            folder: Where to make it.
+            model: "default" for the bundled model, "minilm" for all-MiniLM-L6-v2 as published, a
+                model's folder, an id on the Hugging Face Hub, or a model from `load_model`.
+            representation: How texts become vectors; by default the model's own. See `preset`.
+            long: "windows" reads long documents whole, "truncate" only their beginning.
+            vector_type: How vectors are stored. "int8" takes half the space of "float16".
+            precision: What the encoder computes in, now and whenever the index is searched.
+            notes: Short texts to store with the index.
+
+        Raises:
+            IndexFolderError: The folder is there already, or can't be written.
+            ModelError: The model can't be loaded.
+        """
         loaded, settings = new_settings(model, representation, long, vector_type, precision)
         return cls(Store.create(Path(folder), settings, notes), loaded)
 
     @classmethod
     def open(cls, folder: str | Path, *, model: str | MultiVectorEncoder | None = None) -> Index:
-        """Open an index; its model is loaded when it is first needed."""
+        """Open an index. Its model is loaded when it is first needed.
+
+        Args:
+            folder: Where the index is.
+            model: Only if the index was made with a model in memory, or if its model has moved.
+
+        Raises:
+            IndexFolderError: There is no index, or it is damaged or of a newer format.
+        """
         return cls(Store.open(Path(folder)), model)
 
     @property
     def folder(self) -> Path:
-        """Where the index is."""
+        """The folder of the index."""
         return self.store.folder
 
     @property
     def settings(self) -> Settings:
-        """What the index was made with."""
+        """What the index was made with: model, representation, vector type and the like."""
         return self.store.settings
 
     @cached_property
     def representation(self) -> Representation:
-        """How documents and queries become vectors here."""
+        """How texts become vectors in this index."""
         return Representation(**self.settings.representation)
 
     @cached_property
     def model(self) -> MultiVectorEncoder:
-        """The encoder; it must be the one that the index was made with."""
+        """The encoder. It is loaded on first use, and has to be the one that the index was made
+        with.
+        """
         from pseudoquery.encoding.model import fingerprint
         from pseudoquery.encoding.precision import in_precision
 
@@ -110,7 +147,23 @@ class Index:
             return snapshot.count()
 
     def add(self, documents: Iterable[Document]) -> Added:
-        """Add documents, replacing those whose id is known; what has returned is safely on disk."""
+        """Add documents; one whose id is known replaces the old one.
+
+        The documents can be any iterable: they are encoded and committed in batches, in constant
+        memory. When `add` returns, all of them are on disk. If it is interrupted, the batches
+        committed so far stay.
+
+        Examples:
+            >>> index = Index.create("plants")
+            >>> index.add([Document("fern", "It likes shade."), Document("cactus", "It is dry.")])
+            Added(added=2, updated=0, unchanged=0, cut=0)
+            >>> index.add([Document("fern", "It likes shade and damp soil.")]).updated
+            1
+
+        Raises:
+            CorpusError: A document can't be stored; the message says why.
+            IndexLockedError: Another process is writing to the index.
+        """
         total = Added()
         for batch in self.add_in_batches(documents):
             total = _sum(total, batch)
@@ -119,10 +172,12 @@ class Index:
     def add_in_batches(
         self, documents: Iterable[Document], *, on_duplicate: OnBad | None = None
     ) -> Iterator[Added]:
-        """Add documents as they come, yielding after each batch that has been committed.
+        """Add documents as `add` does, and yield the counts of each batch once it is committed.
 
-        With `on_duplicate`, an id that another document already has is not an update: the callback
-        gets an error, which it may raise; if it does not, the document is left out.
+        Args:
+            documents: What to add.
+            on_duplicate: Called with an error for each document whose id is taken, which is then
+                left out; raise the error to stop. Without it, the document replaces the old one.
         """
         with self.store.writer() as writer:
             for batch in batch_documents(documents):
@@ -133,7 +188,12 @@ class Index:
     def add_vectors(
         self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]
     ) -> None:
-        """Add documents whose vectors (k, dim) were made elsewhere, by the same model."""
+        """Add documents with vectors that were made elsewhere, by the same model.
+
+        Args:
+            documents: What to add; their ids must be distinct.
+            vectors: For each document, its vectors as an array of shape (vectors, dimension).
+        """
         for document in documents:
             check_document(document)
         if len({document.id for document in documents}) != len(documents):
@@ -150,25 +210,38 @@ class Index:
             writer.add(documents, vectors)
 
     def delete(self, ids: Iterable[str]) -> list[str]:
-        """Delete documents; returns the ids that were there."""
+        """Delete documents by their ids; returns the ids that were there.
+
+        Deleted documents are gone from every search at once. `compact` gives their space back.
+        """
         if isinstance(ids, str):
             ids = [ids]
         with self.store.writer() as writer:
             return writer.delete(ids)
 
     def compact(self) -> None:
-        """Give the space of deleted documents back."""
+        """Rewrite the vectors without those of deleted documents, to give their space back."""
         with self.store.writer() as writer:
             writer.compact()
 
     def get(self, id: str) -> Document | None:  # noqa: A002
-        """Return the document with this id."""
+        """Return the document with this id, or None."""
         with self.store.snapshot() as snapshot:
             stored = snapshot.get(id)
         return stored.document if stored else None
 
     def documents(self, where: Where | None = None) -> Iterator[Document]:
-        """Go through the documents that satisfy a filter, in the order they were added."""
+        """Go through the documents, or through those that a filter keeps.
+
+        They come in the order of their last change, from one committed state.
+
+        Examples:
+            >>> index = Index.create("years")
+            >>> index.add([Document("old", "...", metadata={"year": 1990})]).added
+            1
+            >>> [document.id for document in index.documents({"year": {"<": 2000}})]
+            ['old']
+        """
         with self.store.snapshot() as snapshot:
             for stored in snapshot.documents(where):
                 yield stored.document
@@ -183,7 +256,35 @@ class Index:
         mode: Mode = "dense",
         settings: SearchSettings | None = None,
     ) -> Answer:
-        """Find the best documents for one question."""
+        """Find the best documents for one question.
+
+        Args:
+            query: The question.
+            top: How many documents to return.
+            where: Conditions on the metadata, all of which must hold: a value, a list of values, or
+                comparisons such as {"year": {">=": 1990}}.
+            exact: Search until the answer is proven exact. With the default settings it is proven
+                anyway below two million vectors.
+            mode: "dense" ranks by meaning, "bm25" by words, "hybrid" by both.
+            settings: How the search is carried out.
+
+        Examples:
+            >>> index = Index.create("capitals")
+            >>> index.add(
+            ...     [
+            ...         Document("paris", "The capital of France.", metadata={"part": "Europe"}),
+            ...         Document("nairobi", "The capital of Kenya.", metadata={"part": "Africa"}),
+            ...     ]
+            ... ).added
+            2
+            >>> index.search("Which city governs Kenya?", top=1).hits[0].id
+            'nairobi'
+            >>> index.search("capital", where={"part": ["Europe", "Asia"]}).hits[0].id
+            'paris'
+
+        Raises:
+            QueryError: The question, the filter or a setting can't be used.
+        """
         return self.search_many(
             [query], top, where=where, exact=exact, mode=mode, settings=settings
         )[0]
@@ -198,7 +299,11 @@ class Index:
         mode: Mode = "dense",
         settings: SearchSettings | None = None,
     ) -> list[Answer]:
-        """Find the best documents for each question, all encoded and compared together."""
+        """Find the best documents for each of several questions.
+
+        The questions are encoded and compared together, which is faster than one by one. The
+        arguments are those of `search`; the answers come in the order of the questions.
+        """
         with self._ranked(queries, top, where=where, exact=exact, mode=mode, settings=settings) as (
             asked,
             vectors,
@@ -224,7 +329,11 @@ class Index:
         mode: Mode = "dense",
         settings: SearchSettings | None = None,
     ) -> list[list[tuple[str, float]]]:
-        """Return only ids and scores, best first: for evaluation, where rankings are long."""
+        """Rank documents for several questions, and return only ids and scores, best first.
+
+        For evaluation, where rankings are long and texts are not needed. The arguments are those of
+        `search`.
+        """
         with self._ranked(queries, top, where=where, exact=exact, mode=mode, settings=settings) as (
             asked,
             _,
@@ -240,7 +349,20 @@ class Index:
             ]
 
     def explain(self, query: str, id: str) -> Explanation:  # noqa: A002
-        """Show which passages of a document make its pseudo queries, and how each one matches."""
+        """Show which passages made a document's pseudo queries, and how each matches a question.
+
+        Examples:
+            >>> index = Index.create("hives")
+            >>> text = "A hive has one queen. In winter the bees tremble to keep warm."
+            >>> index.add([Document("bees", text)]).added
+            1
+            >>> why = index.explain("How do insects survive the cold?", "bees")
+            >>> why.document.text[why.passage.start : why.passage.end]
+            'In winter the bees tremble to keep warm.'
+
+        Raises:
+            QueryError: There is no document with this id.
+        """
         from pseudoquery.search.explain import explain
 
         check_query(query)
@@ -251,7 +373,7 @@ class Index:
         return explain(self.model, query, stored.document, self.settings.long)
 
     def info(self) -> dict[str, Any]:
-        """Return facts about the index."""
+        """Return facts about the index: counts, bytes and the settings it was made with."""
         with self.store.snapshot() as snapshot:
             view = snapshot.view
             counts = np.diff(view.offsets)[view.live]
@@ -274,19 +396,29 @@ class Index:
         }
 
     def verify(self) -> list[str]:
-        """Check everything that is on disk; returns one sentence for each thing that is wrong."""
+        """Check every document, setting and vector file against its checksum.
+
+        Returns one sentence for each problem; an empty list if all is well.
+        """
         from pseudoquery.storage.verify import problems
 
         return problems(self.store)
 
     def repair(self) -> int:
-        """Make damaged or missing vectors anew from the documents; returns how many documents."""
+        """Encode the documents of damaged or missing vector files again, and rebuild the full text.
+
+        Returns how many documents were encoded. Damaged documents can't be repaired; restore them
+        from a backup.
+        """
         from pseudoquery.storage.verify import repair
 
         return repair(self.store, self.encode)
 
     def encode(self, documents: Sequence[Document]) -> tuple[list[NDArray[np.float32]], int]:
-        """Make the vectors of documents as this index does; also count those that were cut."""
+        """Make the vectors of documents as this index does, without storing anything.
+
+        Returns an array of shape (vectors, dimension) for each document, and how many were cut.
+        """
         from pseudoquery.encoding.encode import encode_documents
 
         long: Any = self.settings.long

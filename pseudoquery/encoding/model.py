@@ -64,11 +64,21 @@ def load_model(
     representation: Representation | None = None,
     device: str | None = None,
 ) -> MultiVectorEncoder:
-    """Load a model from a folder, the Hugging Face Hub, or one that is known by name: "default" is
-    the bundled one, "minilm" the published encoder from which it was trained.
+    """Load an encoder, and say how it makes vectors.
 
-    A model saved by this package keeps its own representation unless another one is given; any
-    other encoder gets the "recommended" preset.
+    Args:
+        name: "default" for the bundled model, "minilm" for all-MiniLM-L6-v2 as published, a folder,
+            or an id on the Hugging Face Hub. Any encoder that sentence-transformers loads will do,
+            if it has a fast tokenizer.
+        representation: How texts become vectors. By default a model that this package trained keeps
+            its own, and any other gets the preset "recommended".
+        device: Such as "cpu" or "cuda"; by default a GPU, if there is one.
+
+    Examples:
+        >>> model = load_model("default", preset("single-vector"), device="cpu")
+
+    Raises:
+        ModelError: The model can't be loaded.
     """
     path = model_place(name)
     try:

@@ -32,10 +32,16 @@ _OPERATORS = {"==": "=", "in": "=", "not in": "!="}
 
 @component
 class PseudoqueryRetriever:
-    """Finds documents in an index or through a service.
+    """A Haystack component over an index or a service.
 
-    Filters are Haystack's, of comparisons joined by AND, or this library's: {"year": {">=": 2020}}.
-    A token for a service is read from PSEUDOQUERY_TOKEN, and never written into a pipeline.
+    A pipeline with it can be stored, without its token, which is read from PSEUDOQUERY_TOKEN.
+
+    Args:
+        source: An index folder, an `Index`, the address of a service, or a `Client`.
+        top_k: How many documents to return.
+        filters: Haystack's comparisons joined by AND, or conditions as in `Index.search`.
+        exact: Whether to search until the answer is proven exact.
+        mode: "dense", "bm25" or "hybrid".
     """
 
     __module__ = "pseudoquery.haystack"  # stored pipelines name it so, wherever the class is
@@ -61,7 +67,7 @@ class PseudoqueryRetriever:
         self._ask = self._ask or search_function(self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the component, as a pipeline's file does."""
+        """Describe the component, for a stored pipeline."""
         return default_to_dict(
             self,
             source=address(self.source),
@@ -73,14 +79,14 @@ class PseudoqueryRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PseudoqueryRetriever:
-        """Make the component that `to_dict` described."""
+        """Make the component from its description."""
         return default_from_dict(cls, data)
 
     @component.output_types(documents=list[Document])
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Find documents; a call's filters and number replace the component's."""
+        """Find documents. `filters` and `top_k` replace the component's for this call."""
         self.warm_up()
         assert self._ask
         answer = self._ask(
@@ -96,7 +102,7 @@ class PseudoqueryRetriever:
     async def run_async(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Find documents in another thread."""
+        """Find documents as `run` does, in another thread."""
         return await asyncio.to_thread(self.run, query, filters, top_k)
 
 

@@ -26,20 +26,24 @@ from pseudoquery.search.settings import Mode
 
 
 class PseudoqueryRetriever(BaseRetriever):
-    """Finds documents in an index or through a service.
+    """A LangChain retriever over an index or a service.
 
-    A call may have other settings: `retriever.invoke("...", top=3)`. The score is the metadata's
-    `relevance_score`, LangChain's name for it.
+    Any setting can be changed for one call: `retriever.invoke("...", top=3)`. The score is in the
+    metadata, as `relevance_score`.
     """
 
     model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
 
     source: Source
-    """An index folder, an opened index, a service's address (http://...), or a client of one."""
+    """An index folder, an `Index`, the address of a service, or a `Client`."""
     top: int = 10
+    """How many documents to return."""
     where: dict[str, Any] | None = None
+    """Conditions on the metadata; see `Index.search`."""
     exact: bool = False
+    """Whether to search until the answer is proven exact."""
     mode: Mode = "dense"
+    """"dense", "bm25" or "hybrid"."""
 
     @cached_property
     def _ask(self) -> Callable[..., Answer]:

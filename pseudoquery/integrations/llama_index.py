@@ -26,7 +26,16 @@ from pseudoquery.storage.filters import Where
 
 
 class PseudoqueryRetriever(BaseRetriever):
-    """Finds documents in an index or through a service."""
+    """A LlamaIndex retriever over an index or a service.
+
+    Args:
+        source: An index folder, an `Index`, the address of a service, or a `Client`.
+        top: How many documents to return.
+        where: Conditions on the metadata; see `Index.search`.
+        exact: Whether to search until the answer is proven exact.
+        mode: "dense", "bm25" or "hybrid".
+        callback_manager: LlamaIndex's own.
+    """
 
     def __init__(
         self,

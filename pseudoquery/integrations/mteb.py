@@ -37,7 +37,20 @@ QUERIES_AT_ONCE = 64
 
 
 class SearchModel:
-    """A model, searched exactly; MTEB's `SearchProtocol`."""
+    """A model that MTEB evaluates on retrieval tasks, by this library's exact score.
+
+    MTEB by itself would compare by MaxSim and cut long documents.
+
+    Examples:
+        >>> mteb.evaluate(SearchModel("default"), mteb.get_tasks(["SciFact"]))  # doctest: +SKIP
+
+    Args:
+        model: What `Index.create` takes.
+        representation: How texts become vectors; by default the model's own.
+        name: What MTEB stores the results under.
+        long: "windows" reads long documents whole, "truncate" only their beginning.
+        mode: "dense" or "hybrid".
+    """
 
     def __init__(
         self,
@@ -67,7 +80,7 @@ class SearchModel:
         )
 
     def index(self, corpus: Iterable[Mapping[str, Any]], **_: Any) -> None:
-        """Make an index of a task's documents; it is removed when it is no longer needed."""
+        """Make a temporary index of a task's documents. MTEB calls this."""
         folder = mkdtemp(prefix="pseudoquery-mteb-")
         made = Index.create(Path(folder) / "index", model=self._model, long=self._long)
         finalize(made, shutil.rmtree, folder, ignore_errors=True)
@@ -83,7 +96,7 @@ class SearchModel:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Score the best documents for each query or, for reranking, those of a given list."""
+        """Rank documents for each query of a task, or rerank given ones. MTEB calls this."""
         query = types.PromptType.query
         batches = create_dataloader(queries, task_metadata=task_metadata, prompt_type=query)
         texts = [text for batch in batches for text in batch["text"]]

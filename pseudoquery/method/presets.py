@@ -56,7 +56,19 @@ PRESETS: dict[str, Representation] = {
 
 
 def preset(name: str, **changes: Any) -> Representation:
-    """Return the preset of that name, with some of its settings changed."""
+    """Return a representation by its name, with some of its settings changed.
+
+    Examples:
+        >>> preset("recommended", k=8).k
+        8
+
+    Args:
+        name: One of `PRESETS`.
+        changes: Fields of `Representation`.
+
+    Raises:
+        ModelError: There is no such preset, or no such setting.
+    """
     if name not in PRESETS:
         raise ModelError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     known = {field.name for field in fields(Representation)}

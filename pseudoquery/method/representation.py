@@ -26,30 +26,41 @@ SEEDINGS: tuple[str, ...] = get_args(Seeding)
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """Which vectors stand for a document, which for a query, and how they are compared."""
+    """How texts become vectors, and how vectors are compared.
+
+    Start from a preset and change what you like; see `preset`.
+    """
 
     documents: DocumentVectors = "pseudo-queries"
-    """K-means centroids; or CLS (DPR), mean (RepBERT), the first k tokens (ME-BERT), k learnt
-    attention codes (Poly-Encoder), k random tokens, the means of k stretches of equal length, or
-    all tokens (late interaction)."""
+    """Which vectors stand for a document: "pseudo-queries" (K-means centroids), "cls" (DPR),
+    "mean" (RepBERT), "first" (the first k tokens, ME-BERT), "learnt" (k attention codes,
+    Poly-Encoder), "random" (k tokens), "stretches" (the means of k stretches of equal length)
+    or "tokens" (all, late interaction)."""
     query: QueryVectors = "mean"
+    """Which vectors stand for a question: "mean", "cls" or all "tokens"."""
     k: int = 16
+    """How many vectors a document has, at most."""
     seeding: Seeding = "equal-interval"
+    """Where K-means starts: "equal-interval", "random", or "released" as the authors' program
+    does."""
     iterations: int = 20
+    """How many iterations K-means makes, at most."""
     locality: float = 0.0
-    """How much the place of a token in the text counts for its cluster; the paper's K-means knows
-    nothing of it. With 1, 1/k of the text is as far as a token usually is from the mean."""
+    """How much a token's position in the text counts for its cluster. With 0, not at all, as in
+    the paper. With 1, 1/k of the text is as far as a token usually is from the mean."""
     special_tokens: bool = False
     """Whether [CLS], [SEP] and the like take part in a document's vectors."""
     mix_mean: float = 0.0
-    """How much of the document's mean, special tokens included, is added to each vector."""
+    """How much of the document's mean is added to each vector."""
     append: Appended = "none"
-    """One more document vector: the CLS token's or the mean."""
+    """One more vector per document: "cls", "mean" or "none"."""
     normalise: bool = True
+    """Whether vectors are brought to length 1."""
     scale: float = 20.0
-    """The dot products are multiplied by this before the softmax (an inverse temperature)."""
+    """What dot products are multiplied by before the softmax; an inverse temperature."""
     score: Score = "softmax"
-    """Each query vector's softmax-weighted sum (Eq. 4-6), or its largest dot (Eq. 12, MaxSim)."""
+    """"softmax" for the weighted sum of the paper's equations 4 to 6, "max" for the largest dot
+    product (MaxSim)."""
 
     def __post_init__(self) -> None:
         choices = {
@@ -90,7 +101,7 @@ class Representation:
             raise ModelError("documents='tokens' keeps every token: drop append and mix_mean.")
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings as plain JSON values."""
+        """Return all settings as plain JSON values."""
         return asdict(self)
 
 

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
 
 class MilvusIndex(Index):
-    """Documents in a Milvus collection, searched by the questions they answer."""
+    """An index in a collection of Milvus, with the methods of `Index`.
+
+    Milvus looks up vectors, and documents are scored by the same function as in a folder, so scores
+    agree to the last bit. There is no BM25, and no `verify`: the files are Milvus's.
+
+    Examples:
+        >>> index = MilvusIndex.open("http://localhost:19530/papers")  # doctest: +SKIP
+    """
 
     def __init__(
         self, collection: Collection, model: str | MultiVectorEncoder | None = None
@@ -58,10 +65,19 @@ class MilvusIndex(Index):
         first_step: MilvusIndexType = "FLAT",
         token: str = "",
     ) -> MilvusIndex:
-        """Make a new, empty collection at http://HOST:PORT/NAME, or .../DATABASE/NAME.
+        """Make a new, empty collection.
 
-        With the first step "FLAT" answers can be proven; "HNSW" and "IVF_FLAT" are approximate.
-        Without a token, the one in the environment variable MILVUS_TOKEN is used.
+        Args:
+            address: http://HOST:PORT/NAME, or http://HOST:PORT/DATABASE/NAME.
+            model: See `Index.create`, as for the next five.
+            representation: How texts become vectors.
+            long: Whether long documents are read whole.
+            vector_type: How vectors are rounded before they are stored.
+            precision: What the encoder computes in.
+            notes: Short texts to store with the index.
+            first_step: Milvus's index: with "FLAT" answers can be proven; "HNSW" and "IVF_FLAT" are
+                approximate.
+            token: USER:PASSWORD or a key; by default the environment variable MILVUS_TOKEN.
         """
         loaded, settings = new_settings(model, representation, long, vector_type, precision)
         made = Collection.create(str(address), settings, first_step, token=token, notes=notes)
@@ -75,7 +91,7 @@ class MilvusIndex(Index):
         model: str | MultiVectorEncoder | None = None,
         token: str = "",
     ) -> MilvusIndex:
-        """Open a collection; its model is loaded when it is first needed."""
+        """Open a collection. Its model is loaded when it is first needed."""
         return cls(Collection.open(str(address), token), model)
 
     @classmethod
@@ -97,7 +113,8 @@ class MilvusIndex(Index):
     def import_from(self, index: Index) -> int:
         """Add the documents of an index folder, with their vectors as they are.
 
-        Those that are here already are left alone, so an import that was interrupted goes on.
+        Documents that are there already are left alone, so an import that was interrupted
+        continues. Returns how many were added.
         """
         _check_same_model(index, self)
         added = 0
@@ -116,10 +133,7 @@ class MilvusIndex(Index):
         return added
 
     def to_folder(self, folder: str | Path) -> Index:
-        """Make an index folder with the settings, documents and vectors of this collection.
-
-        It is there when all of it is on disk, and not before.
-        """
+        """Make an index folder of this collection. The folder appears when all of it is on disk."""
         with new_folder(Path(folder)) as fresh, self.collection.snapshot() as snapshot:
             made = Index(Store.create(fresh, self.settings))
             for block in snapshot.blocks():

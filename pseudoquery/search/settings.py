@@ -18,17 +18,26 @@ MODES: tuple[str, ...] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How a search is carried out; the defaults suit most users."""
+    """How a search is carried out. The defaults suit most indexes.
+
+    Examples:
+        >>> SearchSettings(weight=0.8).weight
+        0.8
+    """
 
     structure: str = "auto"
-    """The first step: flat, flat8, hnsw, hnsw8, ivf, ivf8; or auto: a GPU, or chosen by size."""
+    """What the question is compared with first: "flat8", "flat", "hnsw", "hnsw8", "ivf", "ivf8",
+    or "auto" to choose by the number of vectors, and to use a GPU if there is one."""
     recall: int = 200
-    """How many documents the first step recalls, at least (R of the paper)."""
+    """How many documents the first step recalls, at least; the paper's R. The scan in 8 bits
+    needs none."""
     recall_vectors: int | None = None
-    """Recall a number of vectors instead, such as the paper's 1000*k."""
+    """Recall this many vectors instead of documents, as the paper does: 1000*k."""
     fusion: Fusion = "weighted"
+    """How a hybrid search joins its two rankings: "weighted" adds scores that are scaled to
+    0..1, "rrf" adds reciprocal ranks."""
     weight: float = 0.5
-    """The dense ranking's part in a weighted fusion."""
+    """The part of the dense ranking in a weighted fusion, 0 to 1."""
     fusion_depth: int = FUSION_DEPTH
     """How many documents of each ranking are fused."""
 

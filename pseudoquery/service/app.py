@@ -30,7 +30,9 @@ from pseudoquery.version import VERSION
 
 
 def create_app(index: Index, settings: ServiceSettings | None = None) -> FastAPI:
-    """Make the application; without tokens it answers only to this machine."""
+    """Make the ASGI application that serves an index. Without tokens it answers only to this
+    machine.
+    """
     settings = settings or ServiceSettings()
     watch = Metrics()
     served = ServedIndex(index, watch)

@@ -22,27 +22,30 @@ _SECRET_OR_LIST = ("read_tokens", "write_tokens", "cors_origins")
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """How a service is protected; every number is a limit."""
+    """What a service allows: who may read and write, from where, and how much at once."""
 
     read_tokens: tuple[str, ...] = field(default=(), repr=False)
     """Bearer tokens that may search and read."""
     write_tokens: tuple[str, ...] = field(default=(), repr=False)
-    """Bearer tokens that may also change documents; with read tokens alone, nobody may."""
+    """Bearer tokens that may also change documents. If only read tokens are set, nobody may."""
     cors_origins: tuple[str, ...] = ()
-    """Web origins whose pages may use the service, such as https://example.org; none by default."""
+    """Web origins whose pages may use the service, such as https://example.org."""
     body_bytes: int = 4 << 20
-    """Of a request, and of a line of a bulk request."""
+    """Bytes in a request, and in a line of a bulk request."""
     bulk_bytes: int = 1 << 30
+    """Bytes in a bulk request."""
     document_characters: int = 1_000_000
-    """Of a document's title and text together."""
+    """Characters in a document's title and text together."""
     query_characters: int = 4000
+    """Characters in a question."""
     queries: int = 64
-    """In one request."""
+    """Questions in a request."""
     top: int = 100
+    """Documents per question."""
     concurrency: int = 256
     """Requests in progress."""
     seconds: float = 30.0
-    """For a request or, if it is a bulk one, for each wait for more of it."""
+    """Seconds for a request, or for each wait for more of a bulk request."""
 
     def __post_init__(self) -> None:
         for token in (*self.read_tokens, *self.write_tokens):
