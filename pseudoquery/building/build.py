@@ -17,7 +17,7 @@ from pseudoquery.building.location import (
     open_index,
 )
 from pseudoquery.corpus.documents import read_documents
-from pseudoquery.corpus.huggingface import PREFIX
+from pseudoquery.corpus.huggingface import HUB_PREFIX
 from pseudoquery.corpus.remote import is_remote
 from pseudoquery.errors import CorpusError, IndexFolderError, OnBad
 from pseudoquery.index import Index
@@ -76,7 +76,7 @@ def build_notes(
 
 def absolute(source: str) -> str:
     """Name a source so that it is found from any folder."""
-    named = source == "-" or source.startswith(PREFIX) or is_remote(source)
+    named = source == "-" or source.startswith(HUB_PREFIX) or is_remote(source)
     return source if named else str(Path(source).resolve())
 
 

@@ -174,14 +174,14 @@ def export(
     """
     from pseudoquery.cli.terminal import working
     from pseudoquery.corpus.datasets import load_dataset
-    from pseudoquery.corpus.export import Judged, export
+    from pseudoquery.corpus.export import JudgedSplit, export
     from pseudoquery.storage.filters import parse_filter
 
     if (dataset is None) != (split is None):
         raise QueryError("--dataset and --split go together; give both, or neither.")
     judged = None
     if dataset is not None and split is not None:
-        judged = Judged(load_dataset(dataset, split), split)
+        judged = JudgedSplit(load_dataset(dataset, split), split)
     documents = open_index(folder).documents(parse_filter(conditions))
     with working("Exporting"):
         done = export(documents, out, form, judged=judged)

@@ -34,7 +34,7 @@ from pseudoquery.cluster.ray import (
     own_device,
     put_shared,
 )
-from pseudoquery.corpus.documents import read_documents, shards
+from pseudoquery.corpus.documents import list_shards, read_documents
 from pseudoquery.errors import ClusterError, CorpusError, OnBad
 from pseudoquery.index import Index
 from pseudoquery.milvus.index import MilvusIndex
@@ -71,7 +71,7 @@ def build_on(
     # In Milvus documents come in any order, which only this can bring to an end.
     how = {**settings, "on": "a cluster"} if is_address(place) else settings
     asked = build_notes(source, columns, how)
-    files = [absolute(file) for file in shards(source)]
+    files = [absolute(file) for file in list_shards(source)]
     # A source that can't be read should leave nothing behind.
     next(read_documents(files[0], on_bad=lambda _: None, columns=columns), None)
     with connected(cluster):

@@ -23,9 +23,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries, read_rows
-from pseudoquery.corpus.huggingface import parquet_rows
-from pseudoquery.corpus.lines import member, read_lines
+from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries, read_quoted_tsv
+from pseudoquery.corpus.huggingface import read_parquet
+from pseudoquery.corpus.lines import find_file, read_lines
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
 
@@ -48,12 +48,12 @@ class Dataset:
 def load_dataset(name: str, split: str) -> Dataset:
     """Find a test collection by its folder or its ir_datasets id."""
     if name.startswith("irds:"):
-        return _from_ir_datasets(name.removeprefix("irds:"))
+        return _load_ir_dataset(name.removeprefix("irds:"))
     if not split or split != glob.escape(split) or Path(split).name != split:
         raise CorpusError(f"the split {split!r} is no name; it should be one such as dev or test.")
     folder = Path(str(files("pseudoquery") / "data" / name)) if name in BUNDLED else Path(name)
     for marker, loader in _LOADERS.items():
-        if corpus := member(folder, marker):
+        if corpus := find_file(folder, marker):
             return loader(folder, corpus, split)
     raise CorpusError(
         f"{name} is no test collection: it should be a folder with one of "
@@ -61,15 +61,15 @@ def load_dataset(name: str, split: str) -> Dataset:
     )
 
 
-def _beir(folder: Path, corpus: Path, split: str) -> Dataset:
-    qrels = tuple(read_qrels(_one(folder / "qrels", f"{split}.tsv")))
-    return _dataset(corpus, tuple(read_queries(folder)), qrels)
+def _load_beir(folder: Path, corpus: Path, split: str) -> Dataset:
+    qrels = tuple(read_qrels(_find_split_file(folder / "qrels", f"{split}.tsv")))
+    return _make_dataset(corpus, tuple(read_queries(folder)), qrels)
 
 
-def _parquet(folder: Path, corpus: Path, split: str) -> Dataset:
-    path = _one(folder / "qrels", f"{split}.parquet")
+def _load_parquet(folder: Path, corpus: Path, split: str) -> Dataset:
+    path = _find_split_file(folder / "qrels", f"{split}.parquet")
     qrels = []
-    for origin, row in parquet_rows(path):
+    for origin, row in read_parquet(path):
         try:
             qrels.append(Qrel(str(row["query-id"]), str(row["corpus-id"]), int(row["score"])))
         except (KeyError, TypeError, ValueError) as error:
@@ -77,43 +77,45 @@ def _parquet(folder: Path, corpus: Path, split: str) -> Dataset:
                 f"{origin}: a judgement should have the columns query-id, corpus-id and score; "
                 f"there are {row!r:.80}."
             ) from error
-    return _dataset(corpus, tuple(read_queries(folder)), tuple(qrels))
+    return _make_dataset(corpus, tuple(read_queries(folder)), tuple(qrels))
 
 
-def _ms_marco_passages(folder: Path, corpus: Path, split: str) -> Dataset:
-    queries = _tsv_queries(_one(folder, f"queries.{split}*.tsv"))
-    return _dataset(corpus, queries, tuple(read_qrels(_one(folder, f"qrels.{split}*.tsv"))))
+def _load_ms_marco_passages(folder: Path, corpus: Path, split: str) -> Dataset:
+    queries = _read_tsv_queries(_find_split_file(folder, f"queries.{split}*.tsv"))
+    return _make_dataset(
+        corpus, queries, tuple(read_qrels(_find_split_file(folder, f"qrels.{split}*.tsv")))
+    )
 
 
-def _ms_marco_documents(folder: Path, corpus: Path, split: str) -> Dataset:
-    queries = _tsv_queries(_one(folder, f"msmarco-doc{split}-queries.tsv"))
-    qrels = tuple(read_qrels(_one(folder, f"msmarco-doc{split}-qrels.tsv")))
-    return _dataset(corpus, queries, qrels)
+def _load_ms_marco_documents(folder: Path, corpus: Path, split: str) -> Dataset:
+    queries = _read_tsv_queries(_find_split_file(folder, f"msmarco-doc{split}-queries.tsv"))
+    qrels = tuple(read_qrels(_find_split_file(folder, f"msmarco-doc{split}-qrels.tsv")))
+    return _make_dataset(corpus, queries, qrels)
 
 
-def _dpr(folder: Path, corpus: Path, split: str) -> Dataset:
+def _load_dpr(folder: Path, corpus: Path, split: str) -> Dataset:
     # Where both are there, the first one knows more.
-    path = _one(folder, f"*{split}*.json", f"*{split}*.csv")
+    path = _find_split_file(folder, f"*{split}*.json", f"*{split}*.csv")
     judged = path.name.removesuffix(".gz").endswith(".json")
-    queries, qrels = _dpr_questions(path) if judged else (_dpr_answers(path), ())
-    made = _dataset(corpus, queries, qrels, by_answers=True)
-    return replace(made, documents=lambda: _dpr_passages(corpus))
+    queries, qrels = _read_dpr_questions(path) if judged else (_read_dpr_answers(path), ())
+    made = _make_dataset(corpus, queries, qrels, by_answers=True)
+    return replace(made, documents=lambda: _read_dpr_passages(corpus))
 
 
-def _dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
+def _read_dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
     """Read questions with their answers and the passages that contain these."""
     text = "\n".join(line for _, line in read_lines(path))
     origin = str(path)
     queries: list[Query] = []
     qrels: list[Qrel] = []
     try:
-        for number, entry in enumerate(_listed(json.loads(text), object)):
+        for number, entry in enumerate(_check_list(json.loads(text), object)):
             origin = f"{path} entry {number}"
-            (question,) = _listed([entry["question"]], str)
-            queries.append(Query(str(number), question, tuple(_listed(entry["answers"], str))))
-            passages = _listed(entry["positive_ctxs"], dict)
+            (question,) = _check_list([entry["question"]], str)
+            queries.append(Query(str(number), question, tuple(_check_list(entry["answers"], str))))
+            passages = _check_list(entry["positive_ctxs"], dict)
             ids = [one["passage_id"] if "passage_id" in one else one["psg_id"] for one in passages]
-            qrels += (Qrel(str(number), str(id_), 1) for id_ in _listed(ids, str | int))
+            qrels += (Qrel(str(number), str(id_), 1) for id_ in _check_list(ids, str | int))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorpusError(
             f"{origin}: this is not DPR's format ({type(error).__name__}: {error}); it should be a "
@@ -122,15 +124,15 @@ def _dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
     return tuple(queries), tuple(qrels)
 
 
-def _dpr_answers(path: Path) -> tuple[Query, ...]:
+def _read_dpr_answers(path: Path) -> tuple[Query, ...]:
     """Read rows of a question and its answers, which are written as a list in Python."""
     queries = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a lone backslash in an answer is no fault of the user's
-        for number, (origin, row) in enumerate(read_rows(path)):
+        for number, (origin, row) in enumerate(read_quoted_tsv(path)):
             try:
                 question, answers = row
-                listed = _listed(ast.literal_eval(answers), str)
+                listed = _check_list(ast.literal_eval(answers), str)
             # What is nested too deeply is not evaluated: it exhausts the parser's own memory.
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
                 raise CorpusError(
@@ -141,9 +143,9 @@ def _dpr_answers(path: Path) -> tuple[Query, ...]:
     return tuple(queries)
 
 
-def _dpr_passages(path: Path) -> Iterator[Document]:
+def _read_dpr_passages(path: Path) -> Iterator[Document]:
     """Read DPR's passages, whose tab-separated fields are quoted as in a CSV file."""
-    for origin, row in read_rows(path):
+    for origin, row in read_quoted_tsv(path):
         if list(row) == ["id", "text", "title"]:
             continue
         if len(row) != 3:
@@ -153,14 +155,14 @@ def _dpr_passages(path: Path) -> Iterator[Document]:
         yield Document(row[0], row[1], row[2], origin=origin)
 
 
-def _listed(values: Any, kind: Any) -> list[Any]:
+def _check_list(values: Any, kind: Any) -> list[Any]:
     """Return a list whose items are all of a kind; text would pass for a list of characters."""
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
         raise TypeError(f"{values!r:.80} is of another type")
     return values
 
 
-def _from_ir_datasets(name: str) -> Dataset:
+def _load_ir_dataset(name: str) -> Dataset:
     try:
         import ir_datasets
     except ImportError as error:
@@ -196,7 +198,7 @@ def _from_ir_datasets(name: str) -> Dataset:
     return Dataset(name, "", documents, chosen, qrels)
 
 
-def _dataset(
+def _make_dataset(
     corpus: Path,
     queries: tuple[Query, ...],
     qrels: tuple[Qrel, ...],
@@ -221,7 +223,7 @@ def _dataset(
     return Dataset(name, str(corpus), lambda: read_documents(corpus), chosen, qrels)
 
 
-def _tsv_queries(path: Path) -> tuple[Query, ...]:
+def _read_tsv_queries(path: Path) -> tuple[Query, ...]:
     """Read lines of `id<TAB>text`."""
     queries = []
     for origin, line in read_lines(path):
@@ -234,13 +236,13 @@ def _tsv_queries(path: Path) -> tuple[Query, ...]:
     return tuple(queries)
 
 
-def _one(folder: Path, *patterns: str) -> Path:
+def _find_split_file(folder: Path, *patterns: str) -> Path:
     """Find the file of this very name, or else the one like it; several would be a guess.
 
     The first pattern that any file fits decides. A file and its gzipped form are one.
     """
     for pattern in patterns:
-        if exact := member(folder, pattern.replace("*", "")):
+        if exact := find_file(folder, pattern.replace("*", "")):
             return exact
         like = [*folder.glob(f"{pattern}.gz"), *folder.glob(pattern)]
         found = list({path.name.removesuffix(".gz"): path for path in like}.values())
@@ -256,9 +258,9 @@ def _one(folder: Path, *patterns: str) -> Path:
 
 
 _LOADERS: dict[str, Callable[[Path, Path, str], Dataset]] = {
-    "corpus.jsonl": _beir,
-    "corpus.parquet": _parquet,
-    "collection.tsv": _ms_marco_passages,
-    "msmarco-docs.tsv": _ms_marco_documents,
-    "psgs_w100.tsv": _dpr,
+    "corpus.jsonl": _load_beir,
+    "corpus.parquet": _load_parquet,
+    "collection.tsv": _load_ms_marco_passages,
+    "msmarco-docs.tsv": _load_ms_marco_documents,
+    "psgs_w100.tsv": _load_dpr,
 }

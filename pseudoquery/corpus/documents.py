@@ -16,32 +16,32 @@ from typing import NoReturn
 
 from pseudoquery.corpus.formats import (
     Parse,
-    checked_cells,
-    csv_parses,
-    csv_rows,
-    json_parses,
-    table_document,
-    text_document,
-    text_parses,
-    tsv_parses,
+    check_cells,
+    parse_row,
+    parse_text_file,
+    read_csv,
+    read_csv_rows,
+    read_json_lines,
+    read_text,
+    read_tsv,
 )
 from pseudoquery.corpus.huggingface import (
-    PREFIX,
-    Rows,
-    hub_rows,
-    is_saved,
-    parquet_rows,
-    saved_rows,
+    HUB_PREFIX,
+    DatasetRows,
+    is_saved_dataset,
+    read_hub_dataset,
+    read_parquet,
+    read_saved_dataset,
 )
 from pseudoquery.corpus.lines import (
-    member,
-    numbered_lines,
-    printable,
+    escape_name,
+    find_file,
     read_lines,
-    shown_name,
+    read_numbered_lines,
+    show_name,
     unreadable_error,
 )
-from pseudoquery.corpus.remote import files_at, is_remote
+from pseudoquery.corpus.remote import is_remote, list_remote_files
 from pseudoquery.corpus.validation import check_document, show_value
 from pseudoquery.errors import CorpusError, OnBad
 from pseudoquery.records import Document, Qrel, Query
@@ -61,7 +61,7 @@ def read_documents(
     is raised, or given to `on_bad` and skipped. `columns` says which columns of a dataset are the
     id, the text and the title. Nothing but one record is held in memory.
     """
-    for parse in _parses(source, columns or {}):
+    for parse in _read_source(source, columns or {}):
         try:
             document = parse()
             check_document(document)
@@ -73,18 +73,18 @@ def read_documents(
             yield document
 
 
-def shards(source: str | Path) -> list[str]:
+def list_shards(source: str | Path) -> list[str]:
     """List the files of a corpus that can be read each on its own; most sources are one."""
     if is_remote(source):
-        return files_at(str(source), *_LINES_SUFFIXES, _TABLE_SUFFIX)
+        return list_remote_files(str(source), *_LINES_SUFFIXES, _TABLE_SUFFIX)
     path = Path(source)
-    if str(source).startswith(PREFIX) or str(path) == "-" or not _is_folder(path):
+    if str(source).startswith(HUB_PREFIX) or str(path) == "-" or not _is_folder(path):
         return [str(source)]
     others = (*_TEXT_SUFFIXES, _TABLE_SUFFIX)
-    if member(path, "corpus.jsonl") or is_saved(path) or any(_files(path, *others)):
+    if find_file(path, "corpus.jsonl") or is_saved_dataset(path) or any(_list_files(path, *others)):
         return [str(source)]
     # Not those of folders below: a document's origin is told by the name of its file.
-    found = [name for name in _files(path, *_LINES_SUFFIXES) if "/" not in name]
+    found = [name for name in _list_files(path, *_LINES_SUFFIXES) if "/" not in name]
     return [str(path / name) for name in sorted(found)] or [str(source)]
 
 
@@ -96,11 +96,11 @@ def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
     path = Path(folder_or_file)
     if str(path) != "-" and _is_folder(path):
         names = ("queries.jsonl", f"queries{_TABLE_SUFFIX}")
-        path = next(filter(None, (member(path, name) for name in names)), path / names[0])
-    for parse in _parses(path, {}) if path.suffix == _TABLE_SUFFIX else json_parses(path):
+        path = next(filter(None, (find_file(path, name) for name in names)), path / names[0])
+    for parse in _read_source(path, {}) if path.suffix == _TABLE_SUFFIX else read_json_lines(path):
         document = parse()
         check_document(document)
-        yield Query(document.id, document.text, _answers(document))
+        yield Query(document.id, document.text, _take_answers(document))
 
 
 def read_qrels(path: str | Path) -> Iterator[Qrel]:
@@ -110,66 +110,66 @@ def read_qrels(path: str | Path) -> Iterator[Qrel]:
         if number == 0 and line.split() == _QRELS_HEADER:
             beir = True
         elif line.strip():
-            yield _qrel(line, beir, origin)
+            yield _parse_qrel(line, beir, origin)
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, Sequence[str]]]:
+def read_quoted_tsv(path: Path) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the rows of a tab-separated file with quotes as in a CSV file, each with its origin."""
-    name = shown_name(path)
-    for origin, row in csv_rows(numbered_lines(path, name), name, "\t"):
-        yield origin, checked_cells(row, origin)
+    name = show_name(path)
+    for origin, row in read_csv_rows(read_numbered_lines(path, name), name, "\t"):
+        yield origin, check_cells(row, origin)
 
 
-def _parses(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
+def _read_source(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
     """Choose the reader by what the source is."""
-    files = shards(source)
+    files = list_shards(source)
     if files != [str(source)]:
-        return (parse for file in files for parse in _parses(file, columns))
-    rows = _rows(source)
+        return (parse for file in files for parse in _read_source(file, columns))
+    rows = _open_table(source)
     if rows is not None:
-        return (partial(table_document, row, columns, origin) for origin, row in rows)
+        return (partial(parse_row, row, columns, origin) for origin, row in rows)
     if columns:
         raise CorpusError(
-            f"{shown_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
+            f"{show_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
             "or a Parquet file."
         )
-    return json_parses(source) if is_remote(source) else _file_parses(Path(source))
+    return read_json_lines(source) if is_remote(source) else _read_path(Path(source))
 
 
-def _rows(source: str | Path) -> Rows | None:
+def _open_table(source: str | Path) -> DatasetRows | None:
     """Open a source that is a table, or a Hugging Face dataset."""
     path = Path(source)
     if is_remote(source):
-        return parquet_rows(source) if path.suffix.lower() == _TABLE_SUFFIX else None
-    if str(source).startswith(PREFIX):
-        return hub_rows(str(source).removeprefix(PREFIX))
+        return read_parquet(source) if path.suffix.lower() == _TABLE_SUFFIX else None
+    if str(source).startswith(HUB_PREFIX):
+        return read_hub_dataset(str(source).removeprefix(HUB_PREFIX))
     if str(path) == "-":
         return None
     if not _is_folder(path):
-        return parquet_rows(path) if path.suffix.lower() == _TABLE_SUFFIX else None
-    if member(path, "corpus.jsonl"):
+        return read_parquet(path) if path.suffix.lower() == _TABLE_SUFFIX else None
+    if find_file(path, "corpus.jsonl"):
         return None
-    if corpus := member(path, f"corpus{_TABLE_SUFFIX}"):
-        return parquet_rows(corpus)
-    if is_saved(path):
-        return saved_rows(path)
+    if corpus := find_file(path, f"corpus{_TABLE_SUFFIX}"):
+        return read_parquet(corpus)
+    if is_saved_dataset(path):
+        return read_saved_dataset(path)
     # A folder of texts may hold a table by chance, and a dataset may hold a text about itself.
-    texts = any(name != "README.md" for name in _files(path, *_TEXT_SUFFIXES))
-    tables = not texts and any(_files(path, _TABLE_SUFFIX))
-    return hub_rows(str(path)) if tables else None
+    texts = any(name != "README.md" for name in _list_files(path, *_TEXT_SUFFIXES))
+    tables = not texts and any(_list_files(path, _TABLE_SUFFIX))
+    return read_hub_dataset(str(path)) if tables else None
 
 
-def _file_parses(path: Path) -> Iterator[Parse]:
+def _read_path(path: Path) -> Iterator[Parse]:
     """Choose the reader by a file's suffix, or take all files of a folder."""
     if str(path) == "-":
-        return json_parses(path)
+        return read_json_lines(path)
     if _is_folder(path):
-        corpus = member(path, "corpus.jsonl")
-        return json_parses(corpus) if corpus else _folder_parses(path)
+        corpus = find_file(path, "corpus.jsonl")
+        return read_json_lines(corpus) if corpus else _read_text_folder(path)
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in _READERS:
         raise CorpusError(
-            f"{shown_name(path)}: not a supported source; give a {', '.join(_READERS)} file "
+            f"{show_name(path)}: not a supported source; give a {', '.join(_READERS)} file "
             "(or any of them with .gz), a BEIR folder, a folder of .txt and .md files, "
             "a Hugging Face dataset (a saved folder, a .parquet file, or hf:NAME), "
             "or - for JSONL on standard input."
@@ -182,30 +182,30 @@ def _is_folder(path: Path) -> bool:
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:
-        raise unreadable_error(shown_name(path), error) from error
+        raise unreadable_error(show_name(path), error) from error
 
 
-def _folder_parses(folder: Path) -> Iterator[Parse]:
+def _read_text_folder(folder: Path) -> Iterator[Parse]:
     """Read every text file below a folder; only their names are held in memory."""
-    identifiers = sorted(_files(folder, *_TEXT_SUFFIXES))
+    identifiers = sorted(_list_files(folder, *_TEXT_SUFFIXES))
     if not identifiers:
         raise CorpusError(
-            f"{shown_name(folder)}: the folder has no .jsonl, .txt or .md files to read."
+            f"{show_name(folder)}: the folder has no .jsonl, .txt or .md files to read."
         )
     for identifier in identifiers:
-        yield partial(text_document, folder / identifier, identifier, printable(identifier))
+        yield partial(parse_text_file, folder / identifier, identifier, escape_name(identifier))
 
 
-def _files(folder: Path, *suffixes: str) -> Iterator[str]:
+def _list_files(folder: Path, *suffixes: str) -> Iterator[str]:
     """Yield the relative path of every such file below a folder that is not hidden."""
     try:
         for parent, folders, files in os.walk(folder, onerror=_raise):
-            folders[:] = _visible(folders)
-            for name in _visible(files):
+            folders[:] = _drop_hidden(folders)
+            for name in _drop_hidden(files):
                 if name.lower().endswith(suffixes):
                     yield (Path(parent) / name).relative_to(folder).as_posix()
     except OSError as error:
-        raise unreadable_error(printable(str(error.filename or folder)), error) from error
+        raise unreadable_error(escape_name(str(error.filename or folder)), error) from error
 
 
 def _raise(error: OSError) -> NoReturn:
@@ -213,22 +213,22 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _visible(names: Iterable[str]) -> list[str]:
+def _drop_hidden(names: Iterable[str]) -> list[str]:
     """Drop the names that are hidden by convention."""
     return [name for name in names if not name.startswith(".")]
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[Parse]]] = {
-    ".jsonl": json_parses,
-    ".ndjson": json_parses,
-    ".tsv": tsv_parses,
-    ".csv": csv_parses,
-    ".txt": text_parses,
-    ".md": text_parses,
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".tsv": read_tsv,
+    ".csv": read_csv,
+    ".txt": read_text,
+    ".md": read_text,
 }
 
 
-def _answers(document: Document) -> tuple[str, ...]:
+def _take_answers(document: Document) -> tuple[str, ...]:
     """Take the answer strings out of a query's metadata."""
     answers = document.metadata.get("answers")
     if answers is None:
@@ -238,7 +238,7 @@ def _answers(document: Document) -> tuple[str, ...]:
     return tuple(answers)
 
 
-def _qrel(line: str, beir: bool, origin: str) -> Qrel:
+def _parse_qrel(line: str, beir: bool, origin: str) -> Qrel:
     """Make a judgement of one line; only BEIR ids, between tabs, can have spaces."""
     columns = line.split("\t") if beir else line.split()
     expected = _QRELS_HEADER if beir else ["query", "0", "document", "relevance"]

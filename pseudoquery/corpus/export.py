@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from pseudoquery.corpus.datasets import Dataset
-from pseudoquery.corpus.huggingface import CORPUS, arrow
+from pseudoquery.corpus.huggingface import CORPUS, import_arrow
 from pseudoquery.errors import CorpusError, QueryError
 from pseudoquery.files import new_folder
 from pseudoquery.records import Document, Query
 
-Form = Literal["beir", "parquet"]
-FORMS: tuple[str, ...] = get_args(Form)
+ExportFormat = Literal["beir", "parquet"]
+EXPORT_FORMATS: tuple[str, ...] = get_args(ExportFormat)
 GROUP_ROWS, GROUP_CHARACTERS = 1000, 1 << 24
 """A Parquet file is written, and can be read, in groups of at most this size."""
 ExportedRow: TypeAlias = dict[str, Any]
@@ -35,7 +35,7 @@ _HUB_SPLIT = re.compile(r"\w+(\.\w+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedSplit:
     """A split of a test collection, whose queries and judgements go with the documents."""
 
     dataset: Dataset
@@ -54,13 +54,13 @@ class Exported:
 def export(
     documents: Iterable[Document],
     folder: Path,
-    form: Form = "beir",
+    form: ExportFormat = "beir",
     *,
-    judged: Judged | None = None,
+    judged: JudgedSplit | None = None,
 ) -> Exported:
     """Write documents into a new folder, in constant memory, with the queries that judge them."""
-    if form not in FORMS:
-        raise QueryError(f"there is no format {form!r}; choose one of {', '.join(FORMS)}.")
+    if form not in EXPORT_FORMATS:
+        raise QueryError(f"there is no format {form!r}; choose one of {', '.join(EXPORT_FORMATS)}.")
     done = Exported()
     with new_folder(folder) as fresh:
         rows = _document_rows(documents, judged, done)
@@ -72,7 +72,7 @@ def export(
 
 
 def _document_rows(
-    documents: Iterable[Document], judged: Judged | None, done: Exported
+    documents: Iterable[Document], judged: JudgedSplit | None, done: Exported
 ) -> Iterator[ExportedRow]:
     """Count documents as they pass; some of them must be what the judgements are about."""
     wanted = {qrel.document_id for qrel in judged.dataset.qrels} if judged else set()
@@ -95,14 +95,14 @@ def _query_rows(queries: Iterable[Query]) -> Iterator[ExportedRow]:
         yield dict(zip(_QUERY, (query.id, query.text, metadata), strict=True))
 
 
-def _write_beir(folder: Path, documents: Iterable[ExportedRow], judged: Judged | None) -> None:
+def _write_beir(folder: Path, documents: Iterable[ExportedRow], judged: JudgedSplit | None) -> None:
     _write_lines(folder / f"{CORPUS}.jsonl", documents)
     if judged:
         _write_lines(folder / "queries.jsonl", _query_rows(judged.dataset.queries))
         (folder / "qrels").mkdir()
         path = folder / "qrels" / f"{judged.split}.tsv"
         with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(map(_line, [_QREL, *judged.dataset.qrels]))
+            file.writelines(map(_tsv_line, [_QREL, *judged.dataset.qrels]))
 
 
 def _write_lines(path: Path, rows: Iterable[ExportedRow]) -> None:
@@ -110,7 +110,7 @@ def _write_lines(path: Path, rows: Iterable[ExportedRow]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _line(columns: Sequence[object]) -> str:
+def _tsv_line(columns: Sequence[object]) -> str:
     line = "\t".join(map(str, columns))
     if line.count("\t") != 2 or "\n" in line:
         raise CorpusError(
@@ -120,7 +120,9 @@ def _line(columns: Sequence[object]) -> str:
     return f"{line}\n"
 
 
-def _write_parquet(folder: Path, documents: Iterable[ExportedRow], judged: Judged | None) -> None:
+def _write_parquet(
+    folder: Path, documents: Iterable[ExportedRow], judged: JudgedSplit | None
+) -> None:
     parts = {CORPUS: (CORPUS, f"{CORPUS}.parquet")}
     _write_table(folder / f"{CORPUS}.parquet", _DOCUMENT, documents)
     if judged:
@@ -136,19 +138,19 @@ def _write_parquet(folder: Path, documents: Iterable[ExportedRow], judged: Judge
         _write_table(folder / "queries.parquet", _QUERY, _query_rows(judged.dataset.queries))
         qrels = (dict(zip(_QREL, qrel, strict=True)) for qrel in judged.dataset.qrels)
         _write_table(folder / "qrels" / f"{split}.parquet", _QREL, qrels)
-    (folder / "README.md").write_text(_card(parts), encoding="utf-8")
+    (folder / "README.md").write_text(_describe_parts(parts), encoding="utf-8")
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[ExportedRow]) -> None:
-    pyarrow, parquet = arrow("pyarrow"), arrow("pyarrow.parquet")
+    pyarrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
     types = {"score": pyarrow.int64()}
     schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in columns])
     with path.open("wb") as file, parquet.ParquetWriter(file, schema) as writer:
-        for group in _groups(rows):
+        for group in _group_rows(rows):
             writer.write_table(pyarrow.Table.from_pylist(group, schema))
 
 
-def _groups(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
+def _group_rows(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
     """Group rows; metadata become JSON text, since a column's values must be of one type."""
     group: list[ExportedRow] = []
     size = 0
@@ -164,7 +166,7 @@ def _groups(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
         yield group
 
 
-def _card(parts: Mapping[str, tuple[str, str]]) -> str:
+def _describe_parts(parts: Mapping[str, tuple[str, str]]) -> str:
     """Say, for the Hub and for `datasets`, which file is which part of the dataset."""
     lines = ["---", "configs:"]
     for name, (split, path) in parts.items():

@@ -13,14 +13,20 @@ from typing import Any, NoReturn, TypeAlias
 from pseudoquery.corpus.huggingface import (
     DatasetRow,
 )
-from pseudoquery.corpus.lines import Lines, check_utf8, numbered_lines, shown_name, strip_newline
-from pseudoquery.corpus.validation import check_document, kind_of, show_value
+from pseudoquery.corpus.lines import (
+    NumberedLines,
+    check_utf8,
+    read_numbered_lines,
+    show_name,
+    strip_newline,
+)
+from pseudoquery.corpus.validation import check_document, describe_type, show_value
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document
 
 Parse: TypeAlias = Callable[[], Document]
 _EXPECTED = 'each line must be one JSON object with "id" and "text"'
-_OWN_FIELDS = frozenset({"_id", "id", "text", "title"})
+_DOCUMENT_FIELDS = frozenset({"_id", "id", "text", "title"})
 _TSV_LAYOUTS = {2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")}
 _LARGEST_CELL = 2**26
 """Characters in one CSV cell: room for any document, yet a stray quote can't eat all memory."""
@@ -28,12 +34,12 @@ _LARGEST_CELL = 2**26
 
 def parse_document(line: bytes, origin: str) -> Document:
     """Make a document of one line of JSON; an error names the origin."""
-    document = _json_document(line.decode("utf-8", "surrogateescape"), origin)
+    document = _parse_json_line(line.decode("utf-8", "surrogateescape"), origin)
     check_document(document)
     return document
 
 
-def table_document(row: DatasetRow, columns: Mapping[str, str], origin: str) -> Document:
+def parse_row(row: DatasetRow, columns: Mapping[str, str], origin: str) -> Document:
     """Make a document of a row of a dataset; columns that are not its own are metadata."""
     names = {"id": "_id" if "_id" in row else "id", "text": "text", **columns}
     if "title" in row and "title" not in columns.values():
@@ -51,35 +57,37 @@ def table_document(row: DatasetRow, columns: Mapping[str, str], origin: str) -> 
     if isinstance(nested, str):  # Arrow's types are too strict for metadata, so they are JSON text
         with suppress(ValueError, RecursionError):
             nested = _DECODER.decode(nested)
-    return _document(record, {**others, **_nested(nested, origin)}, origin)
+    return _make_document(record, {**others, **_check_metadata(nested, origin)}, origin)
 
 
-def json_parses(path: Path | str) -> Iterator[Parse]:
+def read_json_lines(path: Path | str) -> Iterator[Parse]:
     """Read one JSON object per line."""
-    name = shown_name(path)
-    for number, line in numbered_lines(path, name):
+    name = show_name(path)
+    for number, line in read_numbered_lines(path, name):
         if line.strip():
-            yield partial(_json_document, line, f"{name} line {number}")
+            yield partial(_parse_json_line, line, f"{name} line {number}")
 
 
-def _json_document(line: str, origin: str) -> Document:
+def _parse_json_line(line: str, origin: str) -> Document:
     """Make a document of one JSON line; its `metadata` wins over equal keys beside it."""
-    record = _json_object(check_utf8(line, origin), origin)
+    record = _parse_json_object(check_utf8(line, origin), origin)
     if "_id" not in record and "id" not in record:
         raise CorpusError(f'{origin}: "id" (or "_id") is missing; {_EXPECTED}.')
     if "text" not in record:
         raise CorpusError(f'{origin}: "text" is missing; {_EXPECTED}.')
-    return _document(record, _nested(record.pop("metadata", None), origin), origin)
+    return _make_document(record, _check_metadata(record.pop("metadata", None), origin), origin)
 
 
-def _nested(metadata: object, origin: str) -> Mapping[str, Any]:
+def _check_metadata(metadata: object, origin: str) -> Mapping[str, Any]:
     """Return the metadata that a field of that name holds, if there is one."""
     if metadata is not None and not isinstance(metadata, dict):
-        raise CorpusError(f'{origin}: "metadata" is {kind_of(metadata)}; it must be an object.')
+        raise CorpusError(
+            f'{origin}: "metadata" is {describe_type(metadata)}; it must be an object.'
+        )
     return metadata or {}
 
 
-def _json_object(line: str, origin: str) -> dict[str, Any]:
+def _parse_json_object(line: str, origin: str) -> dict[str, Any]:
     """Parse one JSON object, and turn every way in which that fails into one kind of error."""
     try:
         record = _DECODER.decode(line)
@@ -92,7 +100,7 @@ def _json_object(line: str, origin: str) -> dict[str, Any]:
     else:
         if isinstance(record, dict):
             return record
-        problem = f"the JSON is {kind_of(record)}, not an object"
+        problem = f"the JSON is {describe_type(record)}, not an object"
     raise CorpusError(f"{origin}: {problem}; {_EXPECTED}.")
 
 
@@ -104,11 +112,11 @@ def _refuse_constant(constant: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], origin: str) -> Document:
+def _make_document(record: Mapping[str, Any], metadata: Mapping[str, Any], origin: str) -> Document:
     """Make a document of named fields, still unchecked; all but its own fields are metadata."""
     identifier = record["_id"] if "_id" in record else record["id"]
     title = record.get("title")
-    others = {key: value for key, value in record.items() if key not in _OWN_FIELDS}
+    others = {key: value for key, value in record.items() if key not in _DOCUMENT_FIELDS}
     return Document(
         id=str(identifier) if type(identifier) is int else identifier,
         text=record["text"],
@@ -118,38 +126,38 @@ def _document(record: Mapping[str, Any], metadata: Mapping[str, Any], origin: st
     )
 
 
-def tsv_parses(path: Path) -> Iterator[Parse]:
+def read_tsv(path: Path) -> Iterator[Parse]:
     """Read tab-separated columns, named by a header or else by how many the first row has.
 
     One layout holds for the whole file, so that a stray tab is an error and not a title.
     """
-    name = shown_name(path)
+    name = show_name(path)
     header: Sequence[str] = ()
-    for number, raw in numbered_lines(path, name):
+    for number, raw in read_numbered_lines(path, name):
         origin = f"{name} line {number}"
         columns = strip_newline(raw).split("\t")
-        if number == 1 and _names_document(columns):
-            header = _header(columns, origin)
+        if number == 1 and _is_header(columns):
+            header = _check_header(columns, origin)
         elif columns != [""]:
             header = header or _TSV_LAYOUTS.get(len(columns), ())
-            yield partial(_row_document, header, columns, origin)
+            yield partial(_parse_cells, header, columns, origin)
 
 
-def csv_parses(path: Path) -> Iterator[Parse]:
+def read_csv(path: Path) -> Iterator[Parse]:
     """Read comma-separated columns with quotes, named by the header."""
-    name = shown_name(path)
+    name = show_name(path)
     header: Sequence[str] = ()
-    for origin, row in csv_rows(numbered_lines(path, name), name):
+    for origin, row in read_csv_rows(read_numbered_lines(path, name), name):
         if header:
-            yield partial(_row_document, header, row, origin)
+            yield partial(_parse_cells, header, row, origin)
         else:
-            header = _header(row, origin)
+            header = _check_header(row, origin)
     if not header:
         raise CorpusError(f'{name}: the file is empty; it must have a header with "id" and "text".')
 
 
-def csv_rows(
-    lines: Lines, name: str, delimiter: str = ","
+def read_csv_rows(
+    lines: NumberedLines, name: str, delimiter: str = ","
 ) -> Iterator[tuple[str, list[str] | csv.Error]]:
     """Yield each row, or what is wrong with it, with the line on which it starts."""
     reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
@@ -169,16 +177,16 @@ def csv_rows(
             yield origin, row
 
 
-def _names_document(columns: Sequence[str]) -> bool:
+def _is_header(columns: Sequence[str]) -> bool:
     """Tell whether the columns are a header with all that a document needs."""
     return "text" in columns and ("id" in columns or "_id" in columns)
 
 
-def _header(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
+def _check_header(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
     """Return the names of the columns, once they are known to make sense."""
-    columns = checked_cells(row, origin)
+    columns = check_cells(row, origin)
     shown = ", ".join(map(show_value, columns))
-    if not _names_document(columns):
+    if not _is_header(columns):
         raise CorpusError(
             f'{origin}: the header names {shown}; it must name "text" and "id" (or "_id").'
         )
@@ -187,7 +195,7 @@ def _header(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
     return columns
 
 
-def checked_cells(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
+def check_cells(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
     """Return the cells of a row if they could be read."""
     if isinstance(row, csv.Error):
         raise CorpusError(
@@ -196,25 +204,26 @@ def checked_cells(row: Sequence[str] | csv.Error, origin: str) -> Sequence[str]:
     return [check_utf8(cell, origin) for cell in row]
 
 
-def _row_document(header: Sequence[str], row: Sequence[str] | csv.Error, origin: str) -> Document:
+def _parse_cells(header: Sequence[str], row: Sequence[str] | csv.Error, origin: str) -> Document:
     """Make a document of one row of a table."""
-    cells = checked_cells(row, origin)
+    cells = check_cells(row, origin)
     if len(cells) != len(header):
         expected = f"{len(header)} as in the first row" if header else "2, 3 or 4"
         raise CorpusError(
             f"{origin}: the number of columns is {len(cells)}; it must be {expected}."
         )
-    return _document(dict(zip(header, cells, strict=True)), {}, origin)
+    return _make_document(dict(zip(header, cells, strict=True)), {}, origin)
 
 
-def text_parses(path: Path) -> Iterator[Parse]:
+def read_text(path: Path) -> Iterator[Parse]:
     """Read a single text file as one document."""
-    yield partial(text_document, path, path.name, shown_name(path))
+    yield partial(parse_text_file, path, path.name, show_name(path))
 
 
-def text_document(path: Path, identifier: str, origin: str) -> Document:
+def parse_text_file(path: Path, identifier: str, origin: str) -> Document:
     """Make a document of a whole text file."""
     lines = (
-        check_utf8(line, f"{origin} line {number}") for number, line in numbered_lines(path, origin)
+        check_utf8(line, f"{origin} line {number}")
+        for number, line in read_numbered_lines(path, origin)
     )
     return Document(identifier, "".join(lines), metadata={"path": identifier}, origin=origin)

@@ -10,36 +10,36 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
-from pseudoquery.corpus.remote import is_remote, opened
+from pseudoquery.corpus.remote import is_remote, open_remote
 from pseudoquery.errors import CorpusError
 
-Lines: TypeAlias = Iterator[tuple[int, str]]
+NumberedLines: TypeAlias = Iterator[tuple[int, str]]
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of a text file, gzipped or not, without their ends, each with its origin."""
-    name = shown_name(path)
-    for number, raw in numbered_lines(path, name):
+    name = show_name(path)
+    for number, raw in read_numbered_lines(path, name):
         origin = f"{name} line {number}"
         yield origin, check_utf8(strip_newline(raw), origin)
 
 
-def member(folder: Path, name: str) -> Path | None:
+def find_file(folder: Path, name: str) -> Path | None:
     """Find a file in a folder, plain or gzipped."""
     candidates = (folder / name, folder / f"{name}.gz")
     try:
         return next((path for path in candidates if path.is_file()), None)
     except OSError as error:
-        raise unreadable_error(shown_name(folder), error) from error
+        raise unreadable_error(show_name(folder), error) from error
 
 
-def shown_name(path: Path | str) -> str:
+def show_name(path: Path | str) -> str:
     """Name a file as the user did, in characters that can be printed."""
-    return "standard input" if str(path) == "-" else printable(str(path))
+    return "standard input" if str(path) == "-" else escape_name(str(path))
 
 
-def printable(name: str) -> str:
+def escape_name(name: str) -> str:
     """Escape what is not Unicode in a file name, so that a message about it can be printed."""
     return name.encode("utf-8", "backslashreplace").decode()
 
@@ -47,7 +47,7 @@ def printable(name: str) -> str:
 def open_bytes(source: Path | str) -> AbstractContextManager[BinaryIO]:
     """Open a file, gzipped or not, or standard input, which stays open afterwards."""
     if is_remote(source):
-        return opened(str(source))
+        return open_remote(str(source))
     path = Path(source)
     if str(path) == "-":
         if sys.stdin is None:
@@ -58,7 +58,7 @@ def open_bytes(source: Path | str) -> AbstractContextManager[BinaryIO]:
     return path.open("rb")
 
 
-def numbered_lines(path: Path | str, name: str) -> Lines:
+def read_numbered_lines(path: Path | str, name: str) -> NumberedLines:
     """Yield the numbered lines of a file, newlines kept, and bytes that are not UTF-8 escaped.
 
     `_utf8` finds the escapes, so that one bad byte costs one record and not the file.

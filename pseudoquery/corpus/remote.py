@@ -17,18 +17,18 @@ def is_remote(source: str | Path) -> bool:
 
 
 @contextmanager
-def opened(address: str) -> Iterator[BinaryIO]:
+def open_remote(address: str) -> Iterator[BinaryIO]:
     """Read a file as a stream of bytes, and one that is named .gz as what it holds."""
     with (
-        plain_errors(address),
+        library_errors(address),
         _fsspec().open(address, "rb", compression="infer") as stream,
     ):
         yield stream
 
 
-def files_at(address: str, *suffixes: str) -> list[str]:
+def list_remote_files(address: str, *suffixes: str) -> list[str]:
     """List the files of such names in a folder, in order; a file is alone."""
-    with plain_errors(address):
+    with library_errors(address):
         system, path = _fsspec().url_to_fs(address)
         if not system.isdir(path):
             return [address]
@@ -44,7 +44,7 @@ def _fsspec() -> Any:
 
 
 @contextmanager
-def plain_errors(name: str, kind: str = "") -> Iterator[None]:
+def library_errors(name: str, kind: str = "") -> Iterator[None]:
     """Put into one sentence whatever the libraries raise, which is of no common kind."""
     try:
         yield

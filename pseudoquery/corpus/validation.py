@@ -9,13 +9,13 @@ from typing import Any
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """Levels of nesting in metadata; well within what any JSON writer can store again."""
 
 
 def check_document(document: Document) -> None:
     """Raise CorpusError unless the document can be stored and read back unchanged."""
-    problem = next(_problems(document), None)
+    problem = next(_find_problems(document), None)
     if problem is not None:
         named = (
             f"document {show_value(document.id)}" if isinstance(document.id, str) else "document"
@@ -23,28 +23,28 @@ def check_document(document: Document) -> None:
         raise CorpusError(f"{document.origin or named}: {problem}.")
 
 
-def _problems(document: Document) -> Iterator[str]:
+def _find_problems(document: Document) -> Iterator[str]:
     """Say all that keeps a document from being stored, lazily, as the ends of sentences."""
     fields = {"id": document.id, "title": document.title, "text": document.text}
     for name, value in fields.items():
-        if problem := _string_problem(value):
+        if problem := _find_string_problem(value):
             yield f"the {name} {problem}"
     if not document.id:
         yield "the id is empty; it must be a non-empty string"
     if not isinstance(document.metadata, Mapping):
-        yield f"the metadata is {kind_of(document.metadata)}; it must be an object"
+        yield f"the metadata is {describe_type(document.metadata)}; it must be an object"
         return
     for key, value in document.metadata.items():
-        if problem := _string_problem(key):
+        if problem := _find_string_problem(key):
             yield f"a key of the metadata {problem}"
-        if problem := _json_problem(value, depth=1):
+        if problem := _find_json_problem(value, depth=1):
             yield f"the metadata under {show_value(key)} {problem}"
 
 
-def _string_problem(value: object) -> str:
+def _find_string_problem(value: object) -> str:
     """Say what is wrong with a value that must be a string of valid Unicode; "" if nothing is."""
     if not isinstance(value, str):
-        return f"is {kind_of(value)}; it must be a string"
+        return f"is {describe_type(value)}; it must be a string"
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -56,33 +56,35 @@ def _string_problem(value: object) -> str:
     return ""
 
 
-def _json_problem(value: object, depth: int) -> str:
+def _find_json_problem(value: object, depth: int) -> str:
     """Say what is wrong with a value that must be plain JSON; "" if nothing is."""
     if isinstance(value, str):
-        return _string_problem(value)
+        return _find_string_problem(value)
     if isinstance(value, list | dict):
-        return _nested_problem(value, depth)
+        return _find_nested_problem(value, depth)
     if isinstance(value, float):
         return "" if math.isfinite(value) else f"has {value}; a number must be finite"
     if isinstance(value, int):
         fits = -(2**63) <= value < 2**63
         return "" if fits else "has an integer that does not fit in 64 bits; write it as a string"
-    return "" if value is None else f"is or has a value {kind_of(value)}; it must be plain JSON"
+    return (
+        "" if value is None else f"is or has a value {describe_type(value)}; it must be plain JSON"
+    )
 
 
-def _nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
+def _find_nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
     """Say what is wrong inside a list or an object; the limit also ends one that holds itself."""
-    if depth >= _DEEPEST:
-        return f"is nested more than {_DEEPEST} levels deep; it must be flatter"
+    if depth >= _MAX_DEPTH:
+        return f"is nested more than {_MAX_DEPTH} levels deep; it must be flatter"
     if isinstance(value, dict):
         for key in value:
-            if problem := _string_problem(key):
+            if problem := _find_string_problem(key):
                 return f"has a key that {problem}"
     items = value.values() if isinstance(value, dict) else value
-    return next(filter(None, (_json_problem(item, depth + 1) for item in items)), "")
+    return next(filter(None, (_find_json_problem(item, depth + 1) for item in items)), "")
 
 
-def kind_of(value: object) -> str:
+def describe_type(value: object) -> str:
     """Name the type of a value in the words of a JSON file where it has any."""
     kinds = {
         bool: "true or false",
@@ -99,5 +101,5 @@ def kind_of(value: object) -> str:
 def show_value(value: object) -> str:
     """Quote a value for a message, short and without characters that a terminal can't print."""
     if not isinstance(value, str):
-        return kind_of(value)
+        return describe_type(value)
     return repr(value) if len(value) <= 80 else f"{value[:77]!r}..."

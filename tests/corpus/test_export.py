@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 from pseudoquery.corpus import export as export_module
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.corpus.documents import read_documents
-from pseudoquery.corpus.export import Exported, Form, Judged, export
+from pseudoquery.corpus.export import Exported, ExportFormat, JudgedSplit, export
 from pseudoquery.errors import CorpusError, IndexFolderError, QueryError
 from pseudoquery.index import Index
 from pseudoquery.records import Document, Qrel, Query
 from tests.support.collection import DOCUMENTS, write_collection
 from tests.support.command import Run
 
-FORMS: tuple[Form, ...] = get_args(Form)
+FORMS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 both_forms = pytest.mark.parametrize("form", FORMS)
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -60,7 +60,7 @@ def left(folder: Path) -> list[str]:
 @both_forms
 @settings(max_examples=40)
 @given(documents=st.lists(a_document, min_size=1, max_size=5))
-def test_nothing_is_lost(form: Form, documents: list[Document]) -> None:
+def test_nothing_is_lost(form: ExportFormat, documents: list[Document]) -> None:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "out"
         assert export(documents, folder, form) == Exported(len(documents))
@@ -71,15 +71,15 @@ def test_nothing_is_lost(form: Form, documents: list[Document]) -> None:
 
 
 @both_forms
-def test_no_documents(tmp_path: Path, form: Form) -> None:
+def test_no_documents(tmp_path: Path, form: ExportFormat) -> None:
     assert export([], tmp_path / "out", form) == Exported()
     assert list(read_documents(tmp_path / "out")) == []
 
 
 @both_forms
-def test_a_test_collection(tmp_path: Path, dataset: Dataset, form: Form) -> None:
+def test_a_test_collection(tmp_path: Path, dataset: Dataset, form: ExportFormat) -> None:
     out = tmp_path / "out"
-    done = export(dataset.documents(), out, form, judged=Judged(dataset, "dev"))
+    done = export(dataset.documents(), out, form, judged=JudgedSplit(dataset, "dev"))
     assert done == Exported(12, 12, 12)
     found = load_dataset(str(out), "dev")
     assert found.queries == dataset.queries
@@ -92,7 +92,7 @@ def test_datasets_reads_it(
     tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    judged = Judged(dataset, "dev")
+    judged = JudgedSplit(dataset, "dev")
     export(dataset.documents(), tmp_path / "out", "parquet", judged=judged)
     corpus = datasets.load_dataset(str(tmp_path / "out"), "corpus", split="corpus")
     assert corpus["_id"][:2] == ["d0", "d1"]
@@ -106,8 +106,10 @@ def test_datasets_reads_it(
 
 
 @both_forms
-def test_judgements_of_other_documents(tmp_path: Path, dataset: Dataset, form: Form) -> None:
-    judged = Judged(dataset, "dev")
+def test_judgements_of_other_documents(
+    tmp_path: Path, dataset: Dataset, form: ExportFormat
+) -> None:
+    judged = JudgedSplit(dataset, "dev")
     with pytest.raises(CorpusError, match="none of the documents that collection judges"):
         export(DOCUMENTS, tmp_path / "out", form, judged=judged)
     assert left(tmp_path) == ["collection"]
@@ -118,18 +120,18 @@ def test_names_that_a_format_can_not_hold(tmp_path: Path, dataset: Dataset) -> N
     odd = replace(dataset, queries=(Query("a\tb", "x"),), qrels=(Qrel("a\tb", "d0", 1),))
     documents = [Document("d0", "x")]
     with pytest.raises(CorpusError, match="has an id with a tab or a line end"):
-        export(documents, tmp_path / "out", judged=Judged(odd, "dev"))
-    export(documents, tmp_path / "parquet", "parquet", judged=Judged(odd, "dev"))
+        export(documents, tmp_path / "out", judged=JudgedSplit(odd, "dev"))
+    export(documents, tmp_path / "parquet", "parquet", judged=JudgedSplit(odd, "dev"))
     assert load_dataset(str(tmp_path / "parquet"), "dev").qrels == odd.qrels
     with pytest.raises(CorpusError, match="'dev-2' is no name for a split of a Hugging Face"):
-        export(documents, tmp_path / "out", "parquet", judged=Judged(dataset, "dev-2"))
+        export(documents, tmp_path / "out", "parquet", judged=JudgedSplit(dataset, "dev-2"))
     with pytest.raises(QueryError, match="there is no format 'xml'; choose one of beir, parquet"):
         export(documents, tmp_path / "out", "xml")  # type: ignore[arg-type]
     assert left(tmp_path) == ["collection", "parquet"]
 
 
 @both_forms
-def test_what_is_there_stays(tmp_path: Path, form: Form) -> None:
+def test_what_is_there_stays(tmp_path: Path, form: ExportFormat) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
@@ -141,7 +143,7 @@ def test_what_is_there_stays(tmp_path: Path, form: Form) -> None:
 
 
 @both_forms
-def test_what_came_meanwhile_stays(tmp_path: Path, form: Form) -> None:
+def test_what_came_meanwhile_stays(tmp_path: Path, form: ExportFormat) -> None:
     def documents() -> Iterator[Document]:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "file").write_text("precious")
@@ -154,7 +156,7 @@ def test_what_came_meanwhile_stays(tmp_path: Path, form: Form) -> None:
 
 
 @both_forms
-def test_a_failure_leaves_nothing(tmp_path: Path, form: Form) -> None:
+def test_a_failure_leaves_nothing(tmp_path: Path, form: ExportFormat) -> None:
     def documents() -> Iterator[Document]:
         yield from DOCUMENTS
         raise KeyboardInterrupt
@@ -187,7 +189,7 @@ except Exception as error:
 
 
 @both_forms
-def test_a_full_disk_leaves_nothing(tmp_path: Path, form: Form) -> None:
+def test_a_full_disk_leaves_nothing(tmp_path: Path, form: ExportFormat) -> None:
     program = [sys.executable, "-c", PROGRAM, "200000", form, str(tmp_path / "out")]
     ran = subprocess.run(program, capture_output=True, text=True)
     assert ran.stderr.startswith(f"no space is left on the disk of {tmp_path / 'out'}")
@@ -195,7 +197,9 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, form: Form) -> None:
 
 
 @both_forms
-def test_a_killed_export_leaves_nothing_that_looks_whole(tmp_path: Path, form: Form) -> None:
+def test_a_killed_export_leaves_nothing_that_looks_whole(
+    tmp_path: Path, form: ExportFormat
+) -> None:
     program = [sys.executable, "-c", PROGRAM, "0", form, str(tmp_path / "out")]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -209,7 +213,9 @@ def test_a_killed_export_leaves_nothing_that_looks_whole(tmp_path: Path, form: F
 
 
 @both_forms
-def test_memory_does_not_grow(tmp_path: Path, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow(
+    tmp_path: Path, form: ExportFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(export_module, "GROUP_CHARACTERS", 100_000)
     export(DOCUMENTS, tmp_path / "warm", form)
     list(read_documents(tmp_path / "warm"))
@@ -241,7 +247,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @both_forms
 def test_the_command(
-    template: Path, tmp_path: Path, run: Run, tiny_model_path: str, form: Form
+    template: Path, tmp_path: Path, run: Run, tiny_model_path: str, form: ExportFormat
 ) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
     ran = run("export", template, out, "--format", form)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pseudoquery.corpus.documents import read_documents, shards
-from pseudoquery.corpus.huggingface import arrow
+from pseudoquery.corpus.documents import list_shards, read_documents
+from pseudoquery.corpus.huggingface import import_arrow
 from pseudoquery.errors import CorpusError
 from tests.support.command import Run, write
 
@@ -49,12 +49,12 @@ def test_a_folder_of_lines_is_read_file_by_file(folder: Path) -> None:
         documents = list(read_documents(source))
         assert [(one.id, one.text) for one in documents] == expected
         assert documents[3].origin.endswith("b.jsonl.gz line 2")
-        assert [Path(name).name for name in shards(source)] == ["a.jsonl", "b.jsonl.gz"]
+        assert [Path(name).name for name in list_shards(source)] == ["a.jsonl", "b.jsonl.gz"]
 
 
 def test_a_table_at_an_address(folder: Path) -> None:
-    table = arrow("pyarrow").Table.from_pylist(ROWS[4:])
-    arrow("pyarrow.parquet").write_table(table, folder / "c.parquet")
+    table = import_arrow("pyarrow").Table.from_pylist(ROWS[4:])
+    import_arrow("pyarrow.parquet").write_table(table, folder / "c.parquet")
     documents = list(read_documents(folder.as_uri()))
     assert [one.id for one in documents] == [row["id"] for row in ROWS]
     assert documents[4].metadata == {"year": 4}
@@ -78,4 +78,4 @@ def test_what_is_not_there(server: str, tmp_path: Path) -> None:
             list(read_documents(source))
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"the folder has no \.jsonl or"):
-        shards((tmp_path / "empty").as_uri())
+        list_shards((tmp_path / "empty").as_uri())

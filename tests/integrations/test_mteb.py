@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.corpus.datasets import Dataset, load_dataset
-from pseudoquery.corpus.export import Judged, export
+from pseudoquery.corpus.export import JudgedSplit, export
 from pseudoquery.encoding.encode import document_text, encode_queries, encode_texts
 from pseudoquery.encoding.model import fingerprint, representation_of
 from pseudoquery.errors import QueryError
@@ -34,7 +34,7 @@ def dataset(tmp_path: Path) -> Dataset:
 def task(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A retrieval task whose data MTEB itself reads from an exported folder."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    export(dataset.documents(), tmp_path / "out", "parquet", judged=Judged(dataset, "dev"))
+    export(dataset.documents(), tmp_path / "out", "parquet", judged=JudgedSplit(dataset, "dev"))
     return made_task(tmp_path / "out", "Retrieval")
 
 
