@@ -47,7 +47,7 @@ class Plan:
     dimension: float = given(384, "the bundled model")
     tokens: float = given(621, "per document: the mean of the 535 of `squad-dev`")
     text_bytes: float = given(3014, "per document: the mean of `squad-dev`, titles included")
-    text_factor: float = given(2.08, "`index.sqlite` of `make demo`, divided by the bytes of its texts")
+    text_factor: float = given(2.08, "`index.sqlite` of `make demo` / the bytes of its texts")
     tokens_per_second: float = given(
         2700, "one core, float32: `bench encode`, half of what two cores did ([speed](speed.md))"
     )
@@ -65,7 +65,7 @@ class Plan:
     graph_measured: float = given(200_000, "vectors in the HNSW of the two rows above")
     encoders: float = given(16, "chosen: cores or GPUs that encode")
     cores: float = given(16, "chosen: cores per machine that searches")
-    memory: float = given(100e9, "chosen: bytes for vectors per machine that searches, out of 128 GB")
+    memory: float = given(100e9, "chosen: bytes for vectors per machine, out of 128 GB")
     disk: float = given(4e12, "chosen: bytes per disk")
 
 

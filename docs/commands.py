@@ -16,10 +16,10 @@ from pseudoquery.cli import cli
 TARGET = Path(__file__).parent / "reference" / "commands.md"
 HEAD = """# Commands
 
-Every command takes `--help`. If the input can't be used, the command prints one sentence to standard error
-and exits with 2; [formats](formats.md#output-of-commands) lists all exit codes. Wherever a command takes the
-FOLDER of an index, it also takes the address of a collection in Milvus, `http://HOST:PORT/NAME`, unless it
-says why not.
+Every command takes `--help`. If the input can't be used, the command prints one sentence to
+standard error and exits with 2; [formats](formats.md#output-of-commands) lists all exit codes.
+Wherever a command takes the FOLDER of an index, it also takes the address of a collection in
+Milvus, `http://HOST:PORT/NAME`, unless it says why not.
 
 `python docs/commands.py` writes this page, and a test compares it with the command.
 """

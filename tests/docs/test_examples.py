@@ -1,88 +1,128 @@
-"""The README is the tutorial: its commands and its Python run as they stand."""
+"""Commands and programs in the pages run as they stand, from the top of a page to its end."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pseudoquery.cli import cli, main
-from pseudoquery.recipe import read_config
+from pseudoquery.training.config import read_config
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+from .pages import DOCS, README, TAUGHT, blocks, name_of
 
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-def run_line(line: str, script: str) -> None:
-    if line.startswith("pseudoquery "):
-        main(shlex.split(line)[1:])
-    else:
-        subprocess.run(["bash", "-euc", script], check=True)
+SKIPPED = ("#", "make ", "pip install", "source ")
+DEMO = "demo-index"
+"""It takes minutes to make; of a command that names it, only the options are checked."""
+SHELL = "|&;<>"
+_SCRIPT = re.compile(r"^(?:.*<<'END'.*\n(?:.*\n)*?END|(?:.*\\\n)*.+)$", re.MULTILINE)
+COMMAND = f'pseudoquery() {{ {shlex.quote(sys.executable)} -m pseudoquery.cli "$@"; }}\n'
+REFERENCE = sorted(DOCS.glob("reference/*.md"))
+PROGRAMS = [page for page in [*TAUGHT, *REFERENCE] if blocks(page, "python")]
 
 
-def scripts(block: str) -> list[str]:
-    """Cut a block into commands; one that opens a here-document goes to its end."""
-    return re.findall(r"^(?:.*<<'END'\n(?:.*\n)*?END|.+)$", block, re.MULTILINE)
-
-
-def test_tutorial_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", [page for page in TAUGHT if blocks(page, "bash")], ids=name_of)
+def test_commands_run(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    commands = [s for block in blocks("bash") for s in scripts(block) if not s.startswith("make ")]
-    assert sum(command.startswith("pseudoquery ") for command in commands) >= 10
-    for command in commands:
-        if "demo-index" in command:  # it takes a minute to make; here its options must be right
-            arguments = shlex.split(command)[1:]
-            assert cli.commands[arguments[0]].make_context(arguments[0], arguments[1:])
-            continue
-        run_line(command.split("\n")[0], command)
-    printed = capsys.readouterr().out
-    assert "Indexed 3 documents." in printed
-    assert "Proven exact" in printed
-    assert "my-index is sound." in printed
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; put it back
+    for _, code in blocks(page, "bash"):
+        for script in scripts(code):
+            if not script.startswith(SKIPPED):
+                run_script(script)
+    assert "Error" not in capsys.readouterr().err
 
 
-def test_python_examples_print_what_they_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
+def test_programs_print_what_they_say(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
-    assert len(blocks("python")) == 2
-    for example in blocks("python"):
-        expected = re.findall(r"print\(.*\)  # (.*)", example)
-        exec(compile(example, "README.md", "exec"), {})
-        assert capsys.readouterr().out.splitlines() == expected
+    for _, code in blocks(page, "python"):
+        capsys.readouterr()
+        exec(compile(code, name_of(page), "exec"), {"__name__": "__main__"})
+        expected = re.findall(r"print\(.*\)  # (.*)", code)
+        assert capsys.readouterr().out.splitlines() == expected, code
 
 
-def test_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
-    assert targets == ["demo", "test"]
-    assert all(f"\n{target}:" in makefile for target in targets)
+def test_the_readme_and_the_tutorial_say_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a beginner sees first is what the commands print."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    tutorial = DOCS / "get-started" / "tutorial.md"
+    commands = [one for _, code in blocks(tutorial, "bash") for one in scripts(code)]
+    assert sum(command.startswith("pseudoquery ") for command in commands) >= 10
+    for command in commands:
+        run_script(command)
+    printed = capsys.readouterr().out
+    for sentence in ("Indexed 4 documents.", "Proven exact", "my-index is sound."):
+        assert sentence in printed
+        assert any(sentence in code for _, code in blocks(tutorial, "text"))
+    assert blocks(README, "python")
+    assert blocks(README, "bash")
 
 
-def test_every_command_is_shown() -> None:
-    shown = set(re.findall(r"(?:^|`)pseudoquery (\w+)", README, re.MULTILINE))
-    assert set(cli.commands) - shown == {"demo"}
+@pytest.mark.parametrize("page", TAUGHT, ids=name_of)
+def test_training_files_are_configurations(page: Path, tmp_path: Path) -> None:
+    for _, example in blocks(page, "toml"):
+        (tmp_path / "training.toml").write_text(example)
+        assert read_config(tmp_path / "training.toml").train
 
 
-def test_the_training_example_is_a_configuration(tmp_path: Path) -> None:
-    (example,) = blocks("toml")
-    (tmp_path / "training.toml").write_text(example)
-    config = read_config(tmp_path / "training.toml")
-    assert (config.refresh_steps, config.representation) == (50, {"k": 8})
+def test_scripts_are_cut_where_a_shell_would() -> None:
+    document = "cat > a <<'END'\npseudoquery x\nEND\n"
+    code = f"{document}pseudoquery y \\\n  --z\n\n# no\npseudoquery 'a|b' # c\n"
+    first, second, comment, last = scripts(code)
+    assert first == "cat > a <<'END'\npseudoquery x\nEND"
+    assert second == "pseudoquery y \\\n  --z"
+    assert comment.startswith(SKIPPED)
+    assert arguments(second) == ["y", "--z"]
+    assert arguments(last) == ["a|b"]
+    assert arguments("pseudoquery list i > ids.txt") is None
+    assert arguments('pseudoquery list i --where "year>=2020"') == [
+        "list",
+        "i",
+        "--where",
+        "year>=2020",
+    ]
 
 
-def test_file_map_is_true() -> None:
-    (tree,) = re.findall(r"## File map\n\n```\n(.*?)```", README, re.DOTALL)
-    listed = set(re.findall(r"\b(\w+\.py)\b", tree))
-    there = {path.name for path in (ROOT / "pseudoquery").glob("*.py")}
-    assert listed == there - {"__init__.py", "version.py"}
+def scripts(code: str) -> list[str]:
+    """Cut a block into commands; a here-document and a continued line belong to theirs."""
+    return _SCRIPT.findall(code)
+
+
+def run_script(script: str) -> None:
+    """Run one command: pseudoquery's own in this process, which has torch loaded already."""
+    own = arguments(script) if script.startswith("pseudoquery ") else None
+    if own is None:
+        subprocess.run(["bash", "-euo", "pipefail", "-c", COMMAND + script], check=True)
+    elif DEMO in own:
+        assert cli.commands[own[0]].make_context(own[0], own[1:])
+    else:
+        main(own)
+
+
+def arguments(script: str) -> list[str] | None:
+    """Read the arguments of a command; None if a shell has to, for a pipe or a redirection."""
+    script = script.replace("\\\n", " ")
+    if "<<'" in script:
+        return None
+    parts = list(shlex.shlex(script, posix=True, punctuation_chars=SHELL))
+    if any(set(part) <= set(SHELL) for part in parts):
+        return None
+    return shlex.split(script, comments=True)[1:]
