@@ -55,9 +55,11 @@ def section(name: str, command: click.Command) -> str:
     for option in command.params:
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record:
-            written, meaning = (part.replace("|", "\\|") for part in record)
-            rows.append(f"| `{written}` | {' '.join(meaning.split())} |")
-    return "\n".join([*lines, *(["| option | |", "|---|---|", *rows, ""] if rows else [])])
+            written, meaning = (part.replace("|", "&#124;") for part in record)
+            # GitHub ends a cell at a bar in backticks; MkDocs shows the backslash that escapes it.
+            named = f"<code>{written}</code>" if "&" in written else f"`{written}`"
+            rows.append(f"| {named} | {' '.join(meaning.split())} |")
+    return "\n".join([*lines, *(["| option | meaning |", "|---|---|", *rows, ""] if rows else [])])
 
 
 if __name__ == "__main__":

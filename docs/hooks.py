@@ -23,10 +23,7 @@ ELSEWHERE = {
     "pseudoquery/data/model/README.md": "reference/model-card.md",
     **{f"deploy/{path.name}": f"guides/deploy/{path.name}" for path in ROOT.glob("deploy/*")},
     **{f"recipes/{path.name}": f"research/recipes/{path.name}" for path in ROOT.glob("recipes/*")},
-    **{
-        f"results/{path.name}": f"research/tables/{path.name}"
-        for path in ROOT.glob("results/*.*")
-    },
+    **{f"results/{path.name}": f"research/tables/{path.name}" for path in ROOT.glob("results/*.*")},
 }
 """Files of the repository, and where each is on the site."""
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
