@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pseudoquery.cli import cli
 
@@ -106,13 +105,3 @@ def test_make_targets_exist() -> None:
     }
     assert {"demo", "test"} <= wanted
     assert [target for target in wanted if f"\n{target}:" not in makefile] == []
-
-
-def test_the_settings_of_the_site_can_be_read() -> None:
-    class Loader(yaml.SafeLoader):
-        """MkDocs' own tags, such as !ENV, say nothing here."""
-
-    Loader.add_multi_constructor("!", lambda *_: None)
-    settings = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader)
-    assert settings["strict"]
-    assert settings["theme"]["font"] is False, "a web font is loaded from another host"
