@@ -3,7 +3,7 @@
     python benchmarks/capacity.py --documents 1e8 --k 16 --dimension 384 --tokens-per-second 4000
 
 Every figure can be replaced by your own; the defaults were measured, one core at a time, and
-`docs/capacity.md` says how. `--page` writes the tables of that page anew.
+`docs/research/capacity.md` says how. `--page` writes the tables of that page anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "capacity.md"
+PAGE = Path(__file__).parent.parent / "docs" / "research" / "capacity.md"
 SIZES = (1e7, 1e8, 1e9)
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -43,30 +43,30 @@ class Plan:
     """A corpus, what one core does, and the machines there are; each default with its source."""
 
     documents: float = 1e8
-    k: float = given(16, "the recommended preset: vectors of a document, at most")
-    dimension: float = given(384, "that of the bundled model")
-    tokens: float = given(621, "of a document: mean of the 535 of `squad-dev`")
-    text_bytes: float = given(3014, "of a document: mean of `squad-dev`, titles included")
-    text_factor: float = given(2.08, "index.sqlite of `make demo` over the bytes of its texts")
+    k: float = given(16, "the recommended preset: vectors per document, at most")
+    dimension: float = given(384, "the bundled model")
+    tokens: float = given(621, "per document: the mean of the 535 of `squad-dev`")
+    text_bytes: float = given(3014, "per document: the mean of `squad-dev`, titles included")
+    text_factor: float = given(2.08, "`index.sqlite` of `make demo` / the bytes of its texts")
     tokens_per_second: float = given(
-        2700, "a core, float32: `bench encode`, half of what two did ([speed](speed.md))"
+        2700, "one core, float32: `bench encode`, half of what two cores did ([speed](speed.md))"
     )
     seconds_to_write: float = given(
-        1.1e-3, "a short document, one writer, k = 8: `bench build` ([speed](speed.md))"
+        1.1e-3, "one writer, a short document, k = 8: `bench build` ([speed](speed.md))"
     )
-    bytes_per_second: float = given(5.7e9, "a core that scans: `benchmarks/structures.py`")
-    graph_bytes: float = given(272, "a vector, beside its 8 bits: `benchmarks/structures.py`")
+    bytes_per_second: float = given(5.7e9, "one core that scans: `benchmarks/structures.py`")
+    graph_bytes: float = given(272, "per vector, beside its 8 bits: `benchmarks/structures.py`")
     graph_vectors_per_second: float = given(
-        3400, "a core that builds HNSW: `benchmarks/structures.py`"
+        3400, "one core that builds HNSW: `benchmarks/structures.py`"
     )
     graph_seconds: float = given(
-        8.7e-3, "a query through HNSW, scoring included: `benchmarks/structures.py`"
+        8.7e-3, "per query through HNSW, scoring included: `benchmarks/structures.py`"
     )
-    graph_measured: float = given(200_000, "vectors in the HNSW of the two lines above")
-    encoders: float = given(16, "chosen: cores, or GPUs, that encode")
-    cores: float = given(16, "chosen: cores of a machine that searches")
-    memory: float = given(100e9, "chosen: bytes for vectors in a machine that searches, of 128 GB")
-    disk: float = given(4e12, "chosen: bytes of a disk")
+    graph_measured: float = given(200_000, "vectors in the HNSW of the two rows above")
+    encoders: float = given(16, "chosen: cores or GPUs that encode")
+    cores: float = given(16, "chosen: cores per machine that searches")
+    memory: float = given(100e9, "chosen: bytes for vectors per machine, out of 128 GB")
+    disk: float = given(4e12, "chosen: bytes per disk")
 
 
 # --- bytes
@@ -235,27 +235,27 @@ def sizes_table(plan: Plan, sizes: Sequence[float]) -> str:
         ("documents and full text on disk", lambda own: size(text_bytes(own))),
         ("**scan:** codes in memory", lambda own: size(scan_bytes(own))),
         ("machines", lambda own: f"{machines(own, scan_bytes(own)):,}"),
-        ("a query: work of a core", lambda own: duration(scan_work(own))),
+        ("a query: processor time", lambda own: duration(scan_work(own))),
         ("a query: wait", lambda own: duration(scan_wait(own))),
         (
-            "queries a second, of all machines",
+            "queries per second, all machines",
             lambda own: count(queries_a_second(own, scan_work(own), scan_bytes(own))),
         ),
         ("**HNSW, 8 bits:** in memory", lambda own: size(graph_bytes(own))),
         ("machines", lambda own: f"{machines(own, graph_bytes(own)):,}"),
         ("building it, all machines at once", lambda own: duration(graph_build_seconds(own))),
-        ("a query: work of a core", lambda own: duration(graph_work(own))),
+        ("a query: processor time", lambda own: duration(graph_work(own))),
         ("a query: wait, at least", lambda own: duration(graph_wait(own))),
         (
-            "queries a second, of all machines",
+            "queries per second, all machines",
             lambda own: count(queries_a_second(own, graph_work(own), graph_bytes(own))),
         ),
         (
             f"**building:** encoding, {plan.encoders:g} cores",
             lambda own: duration(encode_seconds(own)),
         ),
-        ("encoding, a core", lambda own: duration(encode_seconds(replace(own, encoders=1)))),
-        ("writing, the one writer", lambda own: duration(write_seconds(own))),
+        ("encoding, 1 core", lambda own: duration(encode_seconds(replace(own, encoders=1)))),
+        ("writing, by the one writer", lambda own: duration(write_seconds(own))),
     ]
     plans = [replace(plan, documents=documents) for documents in sizes]
     head = ["documents", *(count(documents) for documents in sizes)]
@@ -265,7 +265,7 @@ def sizes_table(plan: Plan, sizes: Sequence[float]) -> str:
 def limits_table(plan: Plan) -> str:
     """Show what breaks first."""
     rows = [[count(documents), what, change] for documents, what, change in limits(plan)]
-    return markdown(["up to so many documents", "this holds", "then"], rows)
+    return markdown(["up to this many documents", "this holds", "beyond that"], rows)
 
 
 def changes_table(plan: Plan) -> str:
@@ -291,7 +291,7 @@ def changes_table(plan: Plan) -> str:
         "machines, scan",
         "wait",
         "machines, HNSW",
-        "work of a core",
+        "processor time of a query",
     ]
     return markdown(head, rows)
 
@@ -384,7 +384,7 @@ def positive(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables, or write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--page", action="store_true", help="write docs/capacity.md anew")
+    parser.add_argument("--page", action="store_true", help="write docs/research/capacity.md anew")
     parser.add_argument("--documents", type=positive, nargs="+", default=SIZES, help="how many")
     for name, default, source in options():
         told = f"{source} (default: {plain(default)})"

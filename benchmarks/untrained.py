@@ -3,7 +3,7 @@
     python benchmarks/untrained.py FOLDER/squad-documents:dev FOLDER/scifact:test --out DIR
 
 Embeds each corpus once, pools it with every combination on the list, and prints MRR@10, nDCG@10
-and top-20 by exact brute force: which preset to recommend for it, docs/log.md says.
+and top-20 by exact brute force: which preset to recommend for it, docs/research/log.md says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write docs/commands.md, the reference of the command, from the command itself.
+"""Write docs/reference/commands.md, the reference of the command, from the command itself.
 
 python docs/commands.py
 """
@@ -13,13 +13,15 @@ import click
 
 from pseudoquery.cli import cli
 
-TARGET = Path(__file__).with_suffix(".md")
+TARGET = Path(__file__).parent / "reference" / "commands.md"
 HEAD = """# Commands
 
-Every command has `--help`. A wrong input is answered with one sentence on standard error and exit
-code 2. Where FOLDER stands, the address of a collection in Milvus will do, http://HOST:PORT/NAME,
-unless the command says why not. This page is written by `python docs/commands.py`, and a test
-compares it with the command.
+Every command takes `--help`. If the input can't be used, the command prints one sentence to
+standard error and exits with 2; [formats](formats.md#output-of-commands) lists all exit codes.
+Wherever a command takes the FOLDER of an index, it also takes the address of a collection in
+Milvus, `http://HOST:PORT/NAME`, unless it says why not.
+
+`python docs/commands.py` writes this page, and a test compares it with the command.
 """
 
 
@@ -53,9 +55,11 @@ def section(name: str, command: click.Command) -> str:
     for option in command.params:
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record:
-            written, meaning = (part.replace("|", "\\|") for part in record)
-            rows.append(f"| `{written}` | {' '.join(meaning.split())} |")
-    return "\n".join([*lines, *(["| option | |", "|---|---|", *rows, ""] if rows else [])])
+            written, meaning = (part.replace("|", "&#124;") for part in record)
+            # GitHub ends a cell at a bar in backticks; MkDocs shows the backslash that escapes it.
+            named = f"<code>{written}</code>" if "&" in written else f"`{written}`"
+            rows.append(f"| {named} | {' '.join(meaning.split())} |")
+    return "\n".join([*lines, *(["| option | meaning |", "|---|---|", *rows, ""] if rows else [])])
 
 
 if __name__ == "__main__":

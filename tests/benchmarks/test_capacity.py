@@ -37,7 +37,8 @@ NEVER_FALLING = (capacity.graph_work,)
 def test_the_page_shows_what_the_script_computes() -> None:
     written = PAGE.read_text()
     assert capacity.filled(written) == written, (
-        "docs/capacity.md is not what is computed now; run: python benchmarks/capacity.py --page"
+        "docs/research/capacity.md is not what is computed now; "
+        "run: python benchmarks/capacity.py --page"
     )
 
 
