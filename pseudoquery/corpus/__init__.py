@@ -1,1 +1,1 @@
-"""From files to records, and back."""
+"""Read documents, queries and judgements from files, and write them again."""

@@ -1,4 +1,4 @@
-"""Test collections by name: documents, queries and judgements in the formats that people have.
+"""Load test collections: documents, queries and judgements, in the usual formats.
 
 FOLDER with corpus.jsonl           BEIR: queries.jsonl and qrels/SPLIT.tsv beside it
 FOLDER with corpus.parquet         the same in Parquet: queries.parquet and qrels/SPLIT.parquet
@@ -6,9 +6,9 @@ FOLDER with collection.tsv         MS MARCO passages: queries.SPLIT.tsv, qrels.S
 FOLDER with msmarco-docs.tsv       MS MARCO documents: msmarco-docSPLIT-queries.tsv, -qrels.tsv
 FOLDER with psgs_w100.tsv          DPR: a *SPLIT*.json of questions with answers and passages, or
                                    else a *SPLIT*.csv (nq-test.qa.csv) of questions with answers
-irds:ID                            anything that ir_datasets knows (an extra)
+irds:ID                            any dataset of ir_datasets (an extra)
 
-Any of the files may be gzipped, with .gz after its name.
+Each file may be gzipped: NAME.gz.
 """
 
 from __future__ import annotations
@@ -23,41 +23,52 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries, read_quoted_tsv
+from pseudoquery.corpus.documents import read_documents, read_qrels, read_queries
+from pseudoquery.corpus.formats import read_quoted_tsv
 from pseudoquery.corpus.huggingface import read_parquet
 from pseudoquery.corpus.lines import find_file, read_lines
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
 
 BUNDLED = ("squad-dev",)
+"""Test collections that are part of the package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A test collection; its documents are streamed each time they are asked for."""
+    """A test collection: documents to search, queries, and judgements of their answers."""
 
     name: str
+    """The name of its folder, or its ir_datasets id."""
     source: str
-    """What `pseudoquery index` takes to index the documents; "" if they are not in files."""
+    """The file of the documents, as `pseudoquery index` takes it; "" if they are not in a file."""
     documents: Callable[[], Iterator[Document]]
+    """Streams the documents; call it again to read them again."""
     queries: tuple[Query, ...]
-    """Those that have a judgement in this split, or answers to judge by."""
+    """The queries that have a judgement in this split, or answers to look for."""
     qrels: tuple[Qrel, ...]
+    """The judgements of this split."""
 
 
 def load_dataset(name: str, split: str) -> Dataset:
-    """Find a test collection by its folder or its ir_datasets id."""
+    """Load a split of a test collection: a folder, a bundled name, or irds: and an id.
+
+    Examples:
+        >>> dataset = load_dataset("squad-dev", "dev")
+        >>> len(dataset.queries), dataset.queries[0].text
+        (1000, 'When did the 1973 oil crisis begin?')
+    """
     if name.startswith("irds:"):
         return _load_ir_dataset(name.removeprefix("irds:"))
     if not split or split != glob.escape(split) or Path(split).name != split:
-        raise CorpusError(f"the split {split!r} is no name; it should be one such as dev or test.")
+        raise CorpusError(f"{split!r} is not the name of a split; give a name such as dev or test.")
     folder = Path(str(files("pseudoquery") / "data" / name)) if name in BUNDLED else Path(name)
     for marker, loader in _LOADERS.items():
         if corpus := find_file(folder, marker):
             return loader(folder, corpus, split)
     raise CorpusError(
-        f"{name} is no test collection: it should be a folder with one of "
-        f"{', '.join(_LOADERS)}; or irds: and an ir_datasets id; or {', '.join(BUNDLED)}."
+        f"{name} is not a test collection; give a folder with one of {', '.join(_LOADERS)}, "
+        f"irds: and an ir_datasets id, or {', '.join(BUNDLED)}."
     )
 
 
@@ -75,7 +86,7 @@ def _load_parquet(folder: Path, corpus: Path, split: str) -> Dataset:
         except (KeyError, TypeError, ValueError) as error:
             raise CorpusError(
                 f"{origin}: a judgement should have the columns query-id, corpus-id and score; "
-                f"there are {row!r:.80}."
+                f"this one has {row!r:.80}."
             ) from error
     return _make_dataset(corpus, tuple(read_queries(folder)), tuple(qrels))
 
@@ -94,16 +105,16 @@ def _load_ms_marco_documents(folder: Path, corpus: Path, split: str) -> Dataset:
 
 
 def _load_dpr(folder: Path, corpus: Path, split: str) -> Dataset:
-    # Where both are there, the first one knows more.
+    # If both files exist, the JSON file wins: it also has judgements.
     path = _find_split_file(folder, f"*{split}*.json", f"*{split}*.csv")
     judged = path.name.removesuffix(".gz").endswith(".json")
     queries, qrels = _read_dpr_questions(path) if judged else (_read_dpr_answers(path), ())
-    made = _make_dataset(corpus, queries, qrels, by_answers=True)
-    return replace(made, documents=lambda: _read_dpr_passages(corpus))
+    dataset = _make_dataset(corpus, queries, qrels, by_answers=True)
+    return replace(dataset, documents=lambda: _read_dpr_passages(corpus))
 
 
 def _read_dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]]:
-    """Read questions with their answers and the passages that contain these."""
+    """Read questions with their answers and the passages that contain an answer."""
     text = "\n".join(line for _, line in read_lines(path))
     origin = str(path)
     queries: list[Query] = []
@@ -114,7 +125,10 @@ def _read_dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]
             (question,) = _check_list([entry["question"]], str)
             queries.append(Query(str(number), question, tuple(_check_list(entry["answers"], str))))
             passages = _check_list(entry["positive_ctxs"], dict)
-            ids = [one["passage_id"] if "passage_id" in one else one["psg_id"] for one in passages]
+            ids = [
+                passage["passage_id" if "passage_id" in passage else "psg_id"]
+                for passage in passages
+            ]
             qrels += (Qrel(str(number), str(id_), 1) for id_ in _check_list(ids, str | int))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorpusError(
@@ -125,26 +139,26 @@ def _read_dpr_questions(path: Path) -> tuple[tuple[Query, ...], tuple[Qrel, ...]
 
 
 def _read_dpr_answers(path: Path) -> tuple[Query, ...]:
-    """Read rows of a question and its answers, which are written as a list in Python."""
+    """Read rows of a question and its answers, which are written as a Python list."""
     queries = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a lone backslash in an answer is no fault of the user's
+        warnings.simplefilter("ignore")  # a lone backslash in an answer: the user can't change it
         for number, (origin, row) in enumerate(read_quoted_tsv(path)):
             try:
                 question, answers = row
-                listed = _check_list(ast.literal_eval(answers), str)
-            # What is nested too deeply is not evaluated: it exhausts the parser's own memory.
+                strings = _check_list(ast.literal_eval(answers), str)
+            # A list that is nested too deeply exhausts the parser's memory.
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
                 raise CorpusError(
                     f"{origin}: this is not DPR's format; a row should be a question, a tab and a "
                     "list of answers such as ['Nile', 'the Nile']."
                 ) from error
-            queries.append(Query(str(number), question, tuple(listed)))
+            queries.append(Query(str(number), question, tuple(strings)))
     return tuple(queries)
 
 
 def _read_dpr_passages(path: Path) -> Iterator[Document]:
-    """Read DPR's passages, whose tab-separated fields are quoted as in a CSV file."""
+    """Read DPR's passages: tab-separated fields, quoted as in a CSV file."""
     for origin, row in read_quoted_tsv(path):
         if list(row) == ["id", "text", "title"]:
             continue
@@ -156,7 +170,7 @@ def _read_dpr_passages(path: Path) -> Iterator[Document]:
 
 
 def _check_list(values: Any, kind: Any) -> list[Any]:
-    """Return a list whose items are all of a kind; text would pass for a list of characters."""
+    """Return a list, or raise unless it is a list and all its items have this type."""
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
         raise TypeError(f"{values!r:.80} is of another type")
     return values
@@ -170,23 +184,23 @@ def _load_ir_dataset(name: str) -> Dataset:
             "ir_datasets is not installed; run: pip install 'pseudoquery[ir-datasets]'"
         ) from error
     try:
-        found: Any = ir_datasets.load(name)
+        source: Any = ir_datasets.load(name)
     except KeyError as error:
         raise CorpusError(f"ir_datasets has no dataset {name!r}; see ir-datasets.com.") from error
-    for part, there in (
-        ("documents", found.has_docs()),
-        ("queries", found.has_queries()),
-        ("judgements", found.has_qrels()),
+    for part, exists in (
+        ("documents", source.has_docs()),
+        ("queries", source.has_queries()),
+        ("judgements", source.has_qrels()),
     ):
-        if not there:
+        if not exists:
             raise CorpusError(f"the ir_datasets dataset {name!r} has no {part}; choose another.")
-    queries = tuple(Query(query.query_id, query.default_text()) for query in found.queries_iter())
+    queries = tuple(Query(query.query_id, query.default_text()) for query in source.queries_iter())
     qrels = tuple(
-        Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance)) for qrel in found.qrels_iter()
+        Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance)) for qrel in source.qrels_iter()
     )
 
     def documents() -> Iterator[Document]:
-        for row in found.docs_iter():
+        for row in source.docs_iter():
             title = str(getattr(row, "title", "") or "")
             text = getattr(row, "text", None) or getattr(row, "body", None) or row.default_text()
             yield Document(row.doc_id, text, title, origin=f"irds:{name}")
@@ -205,7 +219,7 @@ def _make_dataset(
     *,
     by_answers: bool = False,
 ) -> Dataset:
-    """Put a collection together, of the judged queries and, `by_answers`, those with answers."""
+    """Make a dataset of the queries that are judged or, if `by_answers`, have answers."""
     judged = {qrel.query_id for qrel in qrels}
     chosen = tuple(
         query for query in queries if query.id in judged or (by_answers and query.answers)
@@ -215,10 +229,10 @@ def _make_dataset(
     wanted = judged | {query.id for query in chosen}
     if missing := wanted - {query.id for query in chosen if query.text.strip()}:
         raise CorpusError(
-            f"{corpus.parent}: {len(missing)} judged queries have no text, the first is "
-            f"{min(missing)!r}; the queries and judgements do not belong together."
+            f"{corpus.parent}: {len(missing)} judged queries have no text, for example "
+            f"{min(missing)!r}; the queries and the judgements do not belong together."
         )
-    # Absolute, for "." has no name.
+    # Absolute, because "." has no name.
     name = corpus.parent.absolute().name
     return Dataset(name, str(corpus), lambda: read_documents(corpus), chosen, qrels)
 
@@ -237,23 +251,23 @@ def _read_tsv_queries(path: Path) -> tuple[Query, ...]:
 
 
 def _find_split_file(folder: Path, *patterns: str) -> Path:
-    """Find the file of this very name, or else the one like it; several would be a guess.
+    """Find the file of a split: the file of this name, or the only file that fits the pattern.
 
-    The first pattern that any file fits decides. A file and its gzipped form are one.
+    The first pattern that any file fits decides. A file and its gzipped form count as one.
     """
     for pattern in patterns:
         if exact := find_file(folder, pattern.replace("*", "")):
             return exact
-        like = [*folder.glob(f"{pattern}.gz"), *folder.glob(pattern)]
-        found = list({path.name.removesuffix(".gz"): path for path in like}.values())
-        if len(found) == 1:
-            return found[0]
-        if found:
+        matching = [*folder.glob(f"{pattern}.gz"), *folder.glob(pattern)]
+        paths = list({path.name.removesuffix(".gz"): path for path in matching}.values())
+        if len(paths) == 1:
+            return paths[0]
+        if paths:
             raise CorpusError(
-                f"{folder / pattern}: there are {len(found)} such files; check the split's name."
+                f"{folder / pattern}: {len(paths)} files fit; check the name of the split."
             )
     raise CorpusError(
-        f"{folder / ' or '.join(patterns)}: there is no such file; check the split's name."
+        f"{folder / ' or '.join(patterns)}: there is no such file; check the name of the split."
     )
 
 

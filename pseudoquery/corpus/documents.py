@@ -1,26 +1,23 @@
-"""Reading documents, queries and judgements from files, one record at a time.
+"""Read documents, queries and judgements from any source, one record at a time.
 
-Every format is a generator of parses: calls without arguments that each make one document or raise
-one CorpusError. A bad record thus never ends its generator, and `read_documents` alone decides
-whether it is fatal. Faults of a whole file (missing, cut short, no header) are always raised.
+This module chooses the reader for a source. `formats` parses records, and `read_documents` alone
+decides whether a bad record ends the reading. A bad file (missing, cut short) always does.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from pseudoquery.corpus.formats import (
     Parse,
-    check_cells,
     parse_row,
     parse_text_file,
     read_csv,
-    read_csv_rows,
     read_json_lines,
     read_text,
     read_tsv,
@@ -37,7 +34,6 @@ from pseudoquery.corpus.lines import (
     escape_name,
     find_file,
     read_lines,
-    read_numbered_lines,
     show_name,
     unreadable_error,
 )
@@ -57,9 +53,10 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of a file, a folder, standard input ("-") or a Hugging Face dataset.
 
-    JSON lines and Parquet may also be at an address, such as s3://BUCKET/FOLDER. A malformed record
-    is raised, or given to `on_bad` and skipped. `columns` says which columns of a dataset are the
-    id, the text and the title. Nothing but one record is held in memory.
+    JSON lines and Parquet files may also be remote, such as s3://BUCKET/FOLDER. A record that can't
+    be used raises an error; with `on_bad`, the error goes to `on_bad` and the record is skipped.
+    `columns` names the columns of a dataset that are the id, the text and the title. Memory holds
+    one record at a time.
     """
     for parse in _read_source(source, columns or {}):
         try:
@@ -74,7 +71,7 @@ def read_documents(
 
 
 def list_shards(source: str | Path) -> list[str]:
-    """List the files of a corpus that can be read each on its own; most sources are one."""
+    """List the files of a source that can be read independently; most sources are one file."""
     if is_remote(source):
         return list_remote_files(str(source), *_LINES_SUFFIXES, _TABLE_SUFFIX)
     path = Path(source)
@@ -83,15 +80,15 @@ def list_shards(source: str | Path) -> list[str]:
     others = (*_TEXT_SUFFIXES, _TABLE_SUFFIX)
     if find_file(path, "corpus.jsonl") or is_saved_dataset(path) or any(_list_files(path, *others)):
         return [str(source)]
-    # Not those of folders below: a document's origin is told by the name of its file.
-    found = [name for name in _list_files(path, *_LINES_SUFFIXES) if "/" not in name]
-    return [str(path / name) for name in sorted(found)] or [str(source)]
+    # Not the files of subfolders: a document's origin gives only the name of its file.
+    names = [name for name in _list_files(path, *_LINES_SUFFIXES) if "/" not in name]
+    return [str(path / name) for name in sorted(names)] or [str(source)]
 
 
 def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
-    """Yield the queries of a BEIR folder, or of a JSONL file such as its queries.jsonl.
+    """Yield the queries of a BEIR folder, or of a file such as its queries.jsonl.
 
-    Either may be in Parquet files instead.
+    A Parquet file may take the place of the JSONL file.
     """
     path = Path(folder_or_file)
     if str(path) != "-" and _is_folder(path):
@@ -104,7 +101,7 @@ def read_queries(folder_or_file: str | Path) -> Iterator[Query]:
 
 
 def read_qrels(path: str | Path) -> Iterator[Qrel]:
-    """Yield the judgements of a BEIR file, known by its header, or of a TREC file, without one."""
+    """Yield the judgements of a BEIR file, which has a header, or a TREC file, which has none."""
     beir = False
     for number, (origin, line) in enumerate(read_lines(Path(path))):
         if number == 0 and line.split() == _QRELS_HEADER:
@@ -113,15 +110,8 @@ def read_qrels(path: str | Path) -> Iterator[Qrel]:
             yield _parse_qrel(line, beir, origin)
 
 
-def read_quoted_tsv(path: Path) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the rows of a tab-separated file with quotes as in a CSV file, each with its origin."""
-    name = show_name(path)
-    for origin, row in read_csv_rows(read_numbered_lines(path, name), name, "\t"):
-        yield origin, check_cells(row, origin)
-
-
 def _read_source(source: str | Path, columns: Mapping[str, str]) -> Iterator[Parse]:
-    """Choose the reader by what the source is."""
+    """Choose the reader of a source."""
     files = list_shards(source)
     if files != [str(source)]:
         return (parse for file in files for parse in _read_source(file, columns))
@@ -130,14 +120,14 @@ def _read_source(source: str | Path, columns: Mapping[str, str]) -> Iterator[Par
         return (partial(parse_row, row, columns, origin) for origin, row in rows)
     if columns:
         raise CorpusError(
-            f"{show_name(Path(source))}: columns can be chosen only in a Hugging Face dataset "
-            "or a Parquet file."
+            f"{show_name(Path(source))}: the columns of this file can't be chosen, only those of a "
+            "Hugging Face dataset or a Parquet file; leave --column out."
         )
     return read_json_lines(source) if is_remote(source) else _read_path(Path(source))
 
 
 def _open_table(source: str | Path) -> DatasetRows | None:
-    """Open a source that is a table, or a Hugging Face dataset."""
+    """Open a Parquet file or a Hugging Face dataset; None if the source is neither."""
     path = Path(source)
     if is_remote(source):
         return read_parquet(source) if path.suffix.lower() == _TABLE_SUFFIX else None
@@ -153,14 +143,14 @@ def _open_table(source: str | Path) -> DatasetRows | None:
         return read_parquet(corpus)
     if is_saved_dataset(path):
         return read_saved_dataset(path)
-    # A folder of texts may hold a table by chance, and a dataset may hold a text about itself.
+    # A folder of texts may contain a table by chance, and a dataset may contain its README.md.
     texts = any(name != "README.md" for name in _list_files(path, *_TEXT_SUFFIXES))
     tables = not texts and any(_list_files(path, _TABLE_SUFFIX))
     return read_hub_dataset(str(path)) if tables else None
 
 
 def _read_path(path: Path) -> Iterator[Parse]:
-    """Choose the reader by a file's suffix, or take all files of a folder."""
+    """Choose the reader of a file by its suffix, or read all files of a folder."""
     if str(path) == "-":
         return read_json_lines(path)
     if _is_folder(path):
@@ -169,16 +159,16 @@ def _read_path(path: Path) -> Iterator[Parse]:
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix not in _READERS:
         raise CorpusError(
-            f"{show_name(path)}: not a supported source; give a {', '.join(_READERS)} file "
-            "(or any of them with .gz), a BEIR folder, a folder of .txt and .md files, "
-            "a Hugging Face dataset (a saved folder, a .parquet file, or hf:NAME), "
-            "or - for JSONL on standard input."
+            f"{show_name(path)}: files of this kind can't be read; give a "
+            f"{', '.join(_READERS)} file (or any of them with .gz), a BEIR folder, "
+            "a folder of .txt and .md files, a Hugging Face dataset (a saved folder, "
+            "a .parquet file, or hf:NAME), or - for JSONL on standard input."
         )
     return _READERS[suffix](path)
 
 
 def _is_folder(path: Path) -> bool:
-    """Tell a folder from a file; raise if there is neither."""
+    """Say whether a path is a folder; raise if nothing is there."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:
@@ -186,18 +176,18 @@ def _is_folder(path: Path) -> bool:
 
 
 def _read_text_folder(folder: Path) -> Iterator[Parse]:
-    """Read every text file below a folder; only their names are held in memory."""
+    """Read every text file below a folder, in the order of their names."""
     identifiers = sorted(_list_files(folder, *_TEXT_SUFFIXES))
     if not identifiers:
         raise CorpusError(
-            f"{show_name(folder)}: the folder has no .jsonl, .txt or .md files to read."
+            f"{show_name(folder)}: the folder has no .jsonl, .txt or .md files; choose another."
         )
     for identifier in identifiers:
         yield partial(parse_text_file, folder / identifier, identifier, escape_name(identifier))
 
 
 def _list_files(folder: Path, *suffixes: str) -> Iterator[str]:
-    """Yield the relative path of every such file below a folder that is not hidden."""
+    """Yield the relative paths of the visible files below a folder whose names end so."""
     try:
         for parent, folders, files in os.walk(folder, onerror=_raise):
             folders[:] = _drop_hidden(folders)
@@ -209,12 +199,12 @@ def _list_files(folder: Path, *suffixes: str) -> Iterator[str]:
 
 
 def _raise(error: OSError) -> NoReturn:
-    """Make a folder that can't be listed an error; by default it would be left out in silence."""
+    """Raise the error of a folder that can't be listed; `os.walk` would skip it silently."""
     raise error
 
 
 def _drop_hidden(names: Iterable[str]) -> list[str]:
-    """Drop the names that are hidden by convention."""
+    """Drop the names of hidden files, which begin with a dot."""
     return [name for name in names if not name.startswith(".")]
 
 
@@ -229,7 +219,7 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Parse]]] = {
 
 
 def _take_answers(document: Document) -> tuple[str, ...]:
-    """Take the answer strings out of a query's metadata."""
+    """Return the answer strings in a query's metadata."""
     answers = document.metadata.get("answers")
     if answers is None:
         return ()
@@ -239,7 +229,7 @@ def _take_answers(document: Document) -> tuple[str, ...]:
 
 
 def _parse_qrel(line: str, beir: bool, origin: str) -> Qrel:
-    """Make a judgement of one line; only BEIR ids, between tabs, can have spaces."""
+    """Make a judgement of one line. BEIR separates by tabs: only its ids can have spaces."""
     columns = line.split("\t") if beir else line.split()
     expected = _QRELS_HEADER if beir else ["query", "0", "document", "relevance"]
     if len(columns) != len(expected) or not all(columns):

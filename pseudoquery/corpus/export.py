@@ -4,8 +4,8 @@ beir       corpus.jsonl; with a test collection also queries.jsonl and qrels/SPL
 parquet    corpus.parquet, queries.parquet, qrels/SPLIT.parquet, and a README.md that tells
            `datasets.load_dataset`, the Hub and MTEB which is which
 
-`pseudoquery index` reads both, and nothing is lost on the way. A folder is there when all of it is
-on disk, and not before.
+`pseudoquery index` reads both formats, and an export loses nothing. The folder appears only once
+all of it is on disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pseudoquery.records import Document, Query
 ExportFormat = Literal["beir", "parquet"]
 EXPORT_FORMATS: tuple[str, ...] = get_args(ExportFormat)
 GROUP_ROWS, GROUP_CHARACTERS = 1000, 1 << 24
-"""A Parquet file is written, and can be read, in groups of at most this size."""
+"""The most rows and characters in a row group, the unit in which Parquet is read and written."""
 ExportedRow: TypeAlias = dict[str, Any]
 _DOCUMENT = ("_id", "title", "text", "metadata")
 _QUERY = ("_id", "text", "metadata")
@@ -36,7 +36,7 @@ _HUB_SPLIT = re.compile(r"\w+(\.\w+)*")
 
 @dataclass(frozen=True, slots=True)
 class JudgedSplit:
-    """A split of a test collection, whose queries and judgements go with the documents."""
+    """A split of a test collection: its queries and judgements are exported with the documents."""
 
     dataset: Dataset
     split: str
@@ -44,7 +44,7 @@ class JudgedSplit:
 
 @dataclass(slots=True)
 class Exported:
-    """How much was written."""
+    """How many documents, queries and judgements were written."""
 
     documents: int = 0
     queries: int = 0
@@ -54,38 +54,41 @@ class Exported:
 def export(
     documents: Iterable[Document],
     folder: Path,
-    form: ExportFormat = "beir",
+    format_: ExportFormat = "beir",
     *,
     judged: JudgedSplit | None = None,
 ) -> Exported:
-    """Write documents into a new folder, in constant memory, with the queries that judge them."""
-    if form not in EXPORT_FORMATS:
-        raise QueryError(f"there is no format {form!r}; choose one of {', '.join(EXPORT_FORMATS)}.")
-    done = Exported()
-    with new_folder(folder) as fresh:
-        rows = _document_rows(documents, judged, done)
-        write = _write_beir if form == "beir" else _write_parquet
-        write(fresh, rows, judged)
+    """Write documents into a new folder, and with `judged` also queries and judgements."""
+    if format_ not in EXPORT_FORMATS:
+        raise QueryError(
+            f"there is no format {format_!r}; choose one of {', '.join(EXPORT_FORMATS)}."
+        )
+    exported = Exported()
+    with new_folder(folder) as unfinished:
+        rows = _document_rows(documents, judged, exported)
+        write = _write_beir if format_ == "beir" else _write_parquet
+        write(unfinished, rows, judged)
     if judged:
-        done.queries, done.judgements = len(judged.dataset.queries), len(judged.dataset.qrels)
-    return done
+        exported.queries = len(judged.dataset.queries)
+        exported.judgements = len(judged.dataset.qrels)
+    return exported
 
 
 def _document_rows(
-    documents: Iterable[Document], judged: JudgedSplit | None, done: Exported
+    documents: Iterable[Document], judged: JudgedSplit | None, exported: Exported
 ) -> Iterator[ExportedRow]:
-    """Count documents as they pass; some of them must be what the judgements are about."""
-    wanted = {qrel.document_id for qrel in judged.dataset.qrels} if judged else set()
-    unseen = set(wanted)
+    """Yield a row for each document, and count; raise if the judgements name none of them."""
+    judged_ids = {qrel.document_id for qrel in judged.dataset.qrels} if judged else set()
+    unseen = set(judged_ids)
     for document in documents:
-        done.documents += 1
+        exported.documents += 1
         unseen.discard(document.id)
         values = (document.id, document.title, document.text, dict(document.metadata))
         yield dict(zip(_DOCUMENT, values, strict=True))
-    if judged and wanted and unseen == wanted:
+    if judged and judged_ids and unseen == judged_ids:
         raise CorpusError(
-            f"none of the documents that {judged.dataset.name} judges is among these; "
-            "the index and the collection do not belong together."
+            f"{judged.dataset.name} judges none of the exported documents; export an index of this "
+            "collection."
         )
 
 
@@ -114,8 +117,8 @@ def _tsv_line(columns: Sequence[object]) -> str:
     line = "\t".join(map(str, columns))
     if line.count("\t") != 2 or "\n" in line:
         raise CorpusError(
-            f"the judgement {tuple(columns)!r} has an id with a tab or a line end, which BEIR's "
-            "files can't hold; write another format, such as parquet."
+            f"the judgement {tuple(columns)!r} has an id with a tab or a newline, which a BEIR "
+            "folder can't hold; choose the format parquet."
         )
     return f"{line}\n"
 
@@ -129,7 +132,7 @@ def _write_parquet(
         split = judged.split
         if not _HUB_SPLIT.fullmatch(split):
             raise CorpusError(
-                f"{split!r} is no name for a split of a Hugging Face dataset, which has only "
+                f"{split!r} can't be the name of a split of a Hugging Face dataset; use only "
                 "letters, digits, underscores and dots."
             )
         parts["queries"] = ("queries", "queries.parquet")
@@ -151,7 +154,7 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[ExportedRow]
 
 
 def _group_rows(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
-    """Group rows; metadata become JSON text, since a column's values must be of one type."""
+    """Group rows, and write metadata as JSON text: a column of Parquet has only one type."""
     group: list[ExportedRow] = []
     size = 0
     for row in rows:
@@ -167,7 +170,7 @@ def _group_rows(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
 
 
 def _describe_parts(parts: Mapping[str, tuple[str, str]]) -> str:
-    """Say, for the Hub and for `datasets`, which file is which part of the dataset."""
+    """Write the README.md that tells the Hub and `datasets` which file is which part."""
     lines = ["---", "configs:"]
     for name, (split, path) in parts.items():
         config = {"config_name": name, "data_files": [{"split": split, "path": path}]}

@@ -1,9 +1,9 @@
-"""Hugging Face datasets, row by row: saved folders, Parquet files, and the Hub.
+"""Read Hugging Face datasets row by row: saved folders, Parquet files, and the Hub.
 
 hf:OWNER/NAME                  a dataset on the Hub, or a local folder in the Hub's layout
 hf:OWNER/NAME:CONFIG:SPLIT     one of its parts; CONFIG may be left empty
 
-Rows come out in constant memory, as plain JSON where Arrow has types that JSON has not.
+Reading takes constant memory. Dates and decimals, which JSON does not have, become text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pseudoquery.errors import CorpusError
 
 HUB_PREFIX = "hf:"
 CORPUS = "corpus"
-"""What the documents' part of a test collection is called on the Hub, among queries and qrels."""
-ROWS_AT_ONCE = 256
-AS_DATASET = " as a Hugging Face dataset"
+"""What test collections on the Hub call their documents, beside queries and qrels."""
+BATCH_ROWS = 256
+_AS_DATASET = " as a Hugging Face dataset"
 
 DatasetRow: TypeAlias = dict[str, Any]
 DatasetRows: TypeAlias = Iterator[tuple[str, DatasetRow]]
@@ -31,48 +31,48 @@ DatasetRows: TypeAlias = Iterator[tuple[str, DatasetRow]]
 
 
 def read_parquet(path: Path | str) -> DatasetRows:
-    """Yield the rows of a Parquet file, here or at an address."""
+    """Yield the rows of a Parquet file, local or remote."""
     parquet = import_arrow("pyarrow.parquet")
-    there = open_remote(str(path)) if is_remote(path) else nullcontext(path)
+    source = open_remote(str(path)) if is_remote(path) else nullcontext(path)
     with (
-        library_errors(str(path), AS_DATASET),
-        there as content,
+        library_errors(str(path), _AS_DATASET),
+        source as content,
         parquet.ParquetFile(content) as file,
     ):
-        yield from _number_rows(str(path), file.iter_batches(ROWS_AT_ONCE))
+        yield from _number_rows(str(path), file.iter_batches(BATCH_ROWS))
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """Tell whether a folder was written by `save_to_disk`."""
+    """Say whether `save_to_disk` wrote this folder."""
     return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def read_saved_dataset(folder: Path) -> DatasetRows:
-    """Yield the rows of a folder that was written by `save_to_disk`."""
+    """Yield the rows of a folder that `save_to_disk` wrote."""
     datasets = import_arrow("datasets")
-    with library_errors(str(folder), AS_DATASET):
-        found = datasets.load_from_disk(str(folder))
-        if isinstance(found, datasets.DatasetDict):
-            split = _choose_part("", list(found), f"{folder} has the splits", f"{folder}/SPLIT")
-            found = found[split]
-        yield from _read_tables(str(folder), found)
+    with library_errors(str(folder), _AS_DATASET):
+        dataset = datasets.load_from_disk(str(folder))
+        if isinstance(dataset, datasets.DatasetDict):
+            split = _choose_part("", list(dataset), f"{folder} has the splits", f"{folder}/SPLIT")
+            dataset = dataset[split]
+        yield from _read_tables(str(folder), dataset)
 
 
 def read_hub_dataset(name: str) -> DatasetRows:
-    """Yield the rows of a dataset on the Hub, or of a folder in its layout, as they come."""
+    """Stream the rows of a dataset on the Hub, or of a local folder in the Hub's layout."""
     datasets = import_arrow("datasets")
     origin = f"{HUB_PREFIX}{name}"
-    dataset, _, rest = name.partition(":")
+    dataset_name, _, rest = name.partition(":")
     config, _, split = rest.partition(":")
-    with library_errors(origin, AS_DATASET):
-        configs = datasets.get_dataset_config_names(dataset)
-        form = f"{HUB_PREFIX}{dataset}:CONFIG"
+    with library_errors(origin, _AS_DATASET):
+        configs = datasets.get_dataset_config_names(dataset_name)
+        form = f"{HUB_PREFIX}{dataset_name}:CONFIG"
         config = _choose_part(config, configs, f"{origin} has the configurations", form)
-        splits = datasets.get_dataset_split_names(dataset, config)
-        form = f"{HUB_PREFIX}{dataset}:{config}:SPLIT"
+        splits = datasets.get_dataset_split_names(dataset_name, config)
+        form = f"{HUB_PREFIX}{dataset_name}:{config}:SPLIT"
         split = _choose_part(split, splits, f"{origin} has the splits", form)
-        found = datasets.load_dataset(dataset, config, split=split, streaming=True)
-        yield from _read_tables(origin, found)
+        dataset = datasets.load_dataset(dataset_name, config, split=split, streaming=True)
+        yield from _read_tables(origin, dataset)
 
 
 def import_arrow(module: str) -> Any:
@@ -85,21 +85,22 @@ def import_arrow(module: str) -> Any:
         ) from error
 
 
-def _choose_part(wanted: str, there: list[str], what: str, form: str) -> str:
-    """Choose the part that was asked for, the only one, or the documents of a test collection."""
-    if wanted in there:
-        return wanted
-    if not wanted and (len(there) == 1 or CORPUS in there):
-        return CORPUS if CORPUS in there else there[0]
-    raise CorpusError(f"{what} {', '.join(there)}; choose one, with {form}.")
+def _choose_part(name: str, parts: list[str], what: str, form: str) -> str:
+    """Choose the part of this name, the only part, or the documents of a test collection."""
+    if name in parts:
+        return name
+    if not name and (len(parts) == 1 or CORPUS in parts):
+        return CORPUS if CORPUS in parts else parts[0]
+    raise CorpusError(f"{what} {', '.join(parts)}; choose one with {form}.")
 
 
 def _read_tables(name: str, dataset: Any) -> DatasetRows:
-    """Read a dataset by its Arrow tables: nothing is decoded, such as images, nor guessed."""
-    return _number_rows(name, dataset.with_format("arrow").iter(ROWS_AT_ONCE))
+    """Read a dataset's Arrow tables as they are: no image is decoded, no type is guessed."""
+    return _number_rows(name, dataset.with_format("arrow").iter(BATCH_ROWS))
 
 
 def _number_rows(name: str, tables: Iterable[Any]) -> DatasetRows:
+    """Yield the rows of tables, each with its origin."""
     number = 0
     for table in tables:
         for row in table.to_pylist():
@@ -108,7 +109,7 @@ def _number_rows(name: str, tables: Iterable[Any]) -> DatasetRows:
 
 
 def _to_json(value: Any) -> Any:
-    """Write dates and decimals as text; what else JSON has not is for the reader to refuse."""
+    """Write dates and decimals as text; `check_document` refuses other values that are not JSON."""
     if isinstance(value, list):
         return [_to_json(item) for item in value]
     if isinstance(value, dict):

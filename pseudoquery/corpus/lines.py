@@ -1,4 +1,4 @@
-"""Files of lines, gzipped or not, here or at an address: opened, decoded, numbered."""
+"""Text files, gzipped or not, local or remote: open them, decode them, number their lines."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pseudoquery.corpus.remote import is_remote, open_remote
 from pseudoquery.errors import CorpusError
 
 NumberedLines: TypeAlias = Iterator[tuple[int, str]]
+"""Each line with its number, which starts at 1."""
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a text file, gzipped or not, without their ends, each with its origin."""
+    """Yield each line of a text file with its origin, such as "docs.tsv line 3"."""
     name = show_name(path)
     for number, raw in read_numbered_lines(path, name):
         origin = f"{name} line {number}"
@@ -26,7 +27,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """Find a file in a folder, plain or gzipped."""
+    """Find a file in a folder by its name; a gzipped file, NAME.gz, also counts."""
     candidates = (folder / name, folder / f"{name}.gz")
     try:
         return next((path for path in candidates if path.is_file()), None)
@@ -35,17 +36,17 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def show_name(path: Path | str) -> str:
-    """Name a file as the user did, in characters that can be printed."""
+    """Name a file in a message: as the user named it, in characters that can be printed."""
     return "standard input" if str(path) == "-" else escape_name(str(path))
 
 
 def escape_name(name: str) -> str:
-    """Escape what is not Unicode in a file name, so that a message about it can be printed."""
+    """Escape the bytes of a file name that are not Unicode: they can't be printed."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def open_bytes(source: Path | str) -> AbstractContextManager[BinaryIO]:
-    """Open a file, gzipped or not, or standard input, which stays open afterwards."""
+    """Open a file, gzipped or not, or standard input; standard input stays open afterwards."""
     if is_remote(source):
         return open_remote(str(source))
     path = Path(source)
@@ -59,23 +60,24 @@ def open_bytes(source: Path | str) -> AbstractContextManager[BinaryIO]:
 
 
 def read_numbered_lines(path: Path | str, name: str) -> NumberedLines:
-    """Yield the numbered lines of a file, newlines kept, and bytes that are not UTF-8 escaped.
+    """Yield the lines of a file, with their newlines and their numbers.
 
-    `_utf8` finds the escapes, so that one bad byte costs one record and not the file.
+    Bytes that are not UTF-8 are escaped. `check_utf8` finds the escapes later: one bad byte then
+    costs one record, not the whole file.
     """
     number = 0
     try:
         with open_bytes(path) as stream:
             for number, line in enumerate(stream, start=1):
-                whole = line.removeprefix(_BOM) if number == 1 else line
-                yield number, whole.decode("utf-8", "surrogateescape")
+                content = line.removeprefix(_BOM) if number == 1 else line
+                yield number, content.decode("utf-8", "surrogateescape")
     except (EOFError, OSError, ValueError, zlib.error) as error:
         origin = f"{name} line {number + 1}" if number else name
         raise unreadable_error(origin, error) from error
 
 
 def unreadable_error(origin: str, error: Exception) -> CorpusError:
-    """Put into one sentence why the system or gzip can't read a file."""
+    """Make an error that says in one sentence why a file can't be read."""
     if isinstance(error, OSError) and error.strerror:
         return CorpusError(f"{origin}: can't be read ({error.strerror}).")
     if isinstance(error, ValueError):
@@ -84,7 +86,7 @@ def unreadable_error(origin: str, error: Exception) -> CorpusError:
 
 
 def check_utf8(text: str, origin: str) -> str:
-    """Return a text from `_lines` if it was valid UTF-8 in the file, and raise otherwise."""
+    """Return a text of `read_numbered_lines`, or raise if it was not valid UTF-8 in the file."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -96,5 +98,5 @@ def check_utf8(text: str, origin: str) -> str:
 
 
 def strip_newline(line: str) -> str:
-    """Drop the line end, of either kind, and nothing else."""
+    """Drop the newline at the end of a line, of Unix or of Windows, and nothing else."""
     return line.removesuffix("\n").removesuffix("\r")

@@ -1,4 +1,4 @@
-"""Files that are elsewhere: s3://, gs://, https:// and whatever else fsspec opens."""
+"""Remote files: s3://, gs://, https:// and every other address that fsspec opens."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pseudoquery.errors import CorpusError
 
 
 def is_remote(source: str | Path) -> bool:
-    """Tell an address from a file's name."""
+    """Say whether a source is an address, and not the name of a file."""
     return isinstance(source, str) and "://" in source
 
 
 @contextmanager
 def open_remote(address: str) -> Iterator[BinaryIO]:
-    """Read a file as a stream of bytes, and one that is named .gz as what it holds."""
+    """Open a remote file as a stream of bytes; a .gz file is unpacked."""
     with (
         library_errors(address),
         _fsspec().open(address, "rb", compression="infer") as stream,
@@ -27,16 +27,16 @@ def open_remote(address: str) -> Iterator[BinaryIO]:
 
 
 def list_remote_files(address: str, *suffixes: str) -> list[str]:
-    """List the files of such names in a folder, in order; a file is alone."""
+    """List the files of a remote folder whose names end so, in order; a file is its own list."""
     with library_errors(address):
         system, path = _fsspec().url_to_fs(address)
         if not system.isdir(path):
             return [address]
         names = system.ls(path, detail=False)
-        found = [name for name in names if name.lower().endswith(suffixes)]
-        if not found:
+        matching = [name for name in names if name.lower().endswith(suffixes)]
+        if not matching:
             raise CorpusError(f"{address}: the folder has no {' or '.join(suffixes)} files.")
-        return [system.unstrip_protocol(name) for name in sorted(found)]
+        return [system.unstrip_protocol(name) for name in sorted(matching)]
 
 
 def _fsspec() -> Any:
@@ -45,13 +45,13 @@ def _fsspec() -> Any:
 
 @contextmanager
 def library_errors(name: str, kind: str = "") -> Iterator[None]:
-    """Put into one sentence whatever the libraries raise, which is of no common kind."""
+    """Turn any error of a library into one sentence; the libraries' errors have no common base."""
     try:
         yield
     except CorpusError:
         raise
     except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise CorpusError(
-            f"{name}: can't be read{kind} ({type(error).__name__}: {said})."
+            f"{name}: can't be read{kind} ({type(error).__name__}: {reason})."
         ) from error

@@ -1,4 +1,4 @@
-"""What makes a document one that an index can keep."""
+"""Check that an index can store a document and give it back unchanged."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document
 
 _MAX_DEPTH = 100
-"""Levels of nesting in metadata; well within what any JSON writer can store again."""
+"""How deeply metadata may be nested: far less than any JSON writer allows."""
 
 
 def check_document(document: Document) -> None:
     """Raise CorpusError unless the document can be stored and read back unchanged."""
     problem = next(_find_problems(document), None)
     if problem is not None:
-        named = (
-            f"document {show_value(document.id)}" if isinstance(document.id, str) else "document"
-        )
-        raise CorpusError(f"{document.origin or named}: {problem}.")
+        name = f"document {show_value(document.id)}" if isinstance(document.id, str) else "document"
+        raise CorpusError(f"{document.origin or name}: {problem}.")
 
 
 def _find_problems(document: Document) -> Iterator[str]:
-    """Say all that keeps a document from being stored, lazily, as the ends of sentences."""
+    """Yield each reason why a document can't be stored, as the end of a sentence."""
     fields = {"id": document.id, "title": document.title, "text": document.text}
     for name, value in fields.items():
         if problem := _find_string_problem(value):
@@ -42,7 +40,7 @@ def _find_problems(document: Document) -> Iterator[str]:
 
 
 def _find_string_problem(value: object) -> str:
-    """Say what is wrong with a value that must be a string of valid Unicode; "" if nothing is."""
+    """Say what is wrong with a value that must be text; "" if nothing is."""
     if not isinstance(value, str):
         return f"is {describe_type(value)}; it must be a string"
     try:
@@ -73,7 +71,10 @@ def _find_json_problem(value: object, depth: int) -> str:
 
 
 def _find_nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
-    """Say what is wrong inside a list or an object; the limit also ends one that holds itself."""
+    """Say what is wrong inside a list or an object; "" if nothing is.
+
+    The limit on the depth also stops at a list that contains itself.
+    """
     if depth >= _MAX_DEPTH:
         return f"is nested more than {_MAX_DEPTH} levels deep; it must be flatter"
     if isinstance(value, dict):
@@ -85,8 +86,8 @@ def _find_nested_problem(value: list[Any] | dict[Any, Any], depth: int) -> str:
 
 
 def describe_type(value: object) -> str:
-    """Name the type of a value in the words of a JSON file where it has any."""
-    kinds = {
+    """Name the type of a value in the words of JSON, such as "an array"."""
+    names = {
         bool: "true or false",
         dict: "an object",
         float: "a number",
@@ -95,11 +96,11 @@ def describe_type(value: object) -> str:
         str: "a string",
         type(None): "null",
     }
-    return kinds.get(type(value), f"of type {type(value).__name__}")
+    return names.get(type(value), f"of type {type(value).__name__}")
 
 
 def show_value(value: object) -> str:
-    """Quote a value for a message, short and without characters that a terminal can't print."""
+    """Quote a value for a message: short, and in characters that a terminal can print."""
     if not isinstance(value, str):
         return describe_type(value)
     return repr(value) if len(value) <= 80 else f"{value[:77]!r}..."

@@ -15,8 +15,8 @@ from pseudoquery.cli import main
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.corpus.documents import read_qrels
 from pseudoquery.encoding.model import load_model
-from pseudoquery.evaluation.evaluate import SearchPlan, figures_of
-from pseudoquery.evaluation.measures import MEASURES, compare, evaluate, means
+from pseudoquery.evaluation.evaluate import SearchPlan, compute_figures
+from pseudoquery.evaluation.measures import MEASURES, compare_runs, evaluate, average
 from pseudoquery.evaluation.trec_runs import Run, read_run
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
@@ -399,12 +399,12 @@ def test_per_query(run: Command, collection: Path, built: Path, tmp_path: Path) 
     ran = run("evaluate", *options, "--per-query", target, "--save-run", tmp_path / "run.trec")
     rows = [json.loads(line) for line in target.read_text().splitlines()]
     assert [row["query"] for row in rows] == ["q0", "q1", "q2", "q3", "q4"]
-    figures = figures_of(read_run(tmp_path / "run.trec"), load_dataset(str(collection), "dev"))
+    figures = compute_figures(read_run(tmp_path / "run.trec"), load_dataset(str(collection), "dev"))
     for row in rows:
         assert row == {"query": row["query"]} | {
             name: own[row["query"]] for name, own in figures.items()
         }
-    assert json.loads(ran.out)["figures"] == pytest.approx(means(figures))
+    assert json.loads(ran.out)["figures"] == pytest.approx(average(figures))
 
 
 def test_per_query_where_some_have_no_answers(
@@ -429,7 +429,7 @@ def test_two_runs_compared(
     other = result("--index", built, "--mode", "bm25")
     found = result("--index", built, "--compare", tmp_path / "0.trec")
     loaded = load_dataset(str(collection), "dev")
-    compared = compare(figures_of(found.run, loaded), figures_of(other.run, loaded))
+    compared = compare_runs(compute_figures(found.run, loaded), compute_figures(other.run, loaded))
     assert [row["measure"] for row in found.report["compared"]] == [*MEASURES, *ANSWERS]
     for row, one in zip(found.report["compared"], compared, strict=True):
         assert (row["first"], row["second"]) == (one.first, one.second)
@@ -551,8 +551,8 @@ def test_bad_input_is_refused_before_anything_is_searched(
 
     refused(evaluated(collection, "--measure", "RR@10", "--measure", "foo"), "no measure 'foo'")
     refused(evaluated(collection, "--measure", "nDCG@0"), "no measure 'nDCG@0'")
-    refused(evaluated(tmp_path / "missing"), "missing is no test collection")
-    refused(evaluated("irds"), "irds is no test collection")
+    refused(evaluated(tmp_path / "missing"), "missing is not a test collection")
+    refused(evaluated("irds"), "irds is not a test collection")
     refused(evaluated(collection, split="train"), "train.tsv: there is no such file")
     refused(evaluated(collection, "--compare", tmp_path / "missing"), "missing can't be read")
     refused(evaluated(collection, "--compare", bad), "bad.trec line 2")

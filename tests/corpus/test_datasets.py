@@ -150,7 +150,7 @@ def test_there_are_no_judgements_at_all(make: Make) -> None:
 
 @pytest.mark.parametrize("split", ["", "*", "d?v", "[d]ev", "**", "../qrels/dev", "/dev", "a/b"])
 def test_a_split_is_a_name(make: Make, split: str) -> None:
-    refused(make(BEIR), split, f"the split {split!r} is no name")
+    refused(make(BEIR), split, f"{split!r} is not the name of a split")
 
 
 @pytest.mark.parametrize("name", ["", "missing", "squad", "\0", "corpus.jsonl"])
@@ -159,8 +159,8 @@ def test_no_collection(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make({"corpus.tsv": "d1\ttext\n"})
-    refused(name, "dev", "is no test collection", "corpus.jsonl", "irds:", "squad-dev")
-    refused("set", "dev", "set is no test collection")
+    refused(name, "dev", "is not a test collection", "corpus.jsonl", "irds:", "squad-dev")
+    refused("set", "dev", "set is not a test collection")
 
 
 # --- MS MARCO
@@ -213,7 +213,7 @@ def test_windows_lines_a_byte_order_mark_and_blank_lines(make: Make) -> None:
 def test_the_very_name_is_no_guess_and_one_of_several_is(make: Make) -> None:
     make(PASSAGES)
     folder = make({"queries.dev.large.tsv": "10\tof another size\n"})
-    refused(folder, "dev", "queries.dev*.tsv", "there are 2 such files", "check the split's name")
+    refused(folder, "dev", "queries.dev*.tsv", "2 files fit; check the name of the split")
     assert load_dataset(str(folder), "dev.small").queries[0].text == "which river?"
     make({"queries.dev.tsv": "10\tthe whole\n", "qrels.dev.tsv": "10\t0\t1\t1\n"})
     assert content(load_dataset(str(folder), "dev"))[1:] == (
@@ -326,7 +326,7 @@ def test_dpr(make: Make) -> None:
 def test_dpr_of_several_sets(make: Make) -> None:
     make(DPR)
     folder = make({"trivia-dev.json": b"\xef\xbb\xbf" + json.dumps(ENTRIES[1:]).encode()})
-    refused(folder, "dev", "*dev*.json: there are 2 such files")
+    refused(folder, "dev", "*dev*.json: 2 files fit")
     refused(folder, "test", "*test*.json or *test*.csv: there is no such file")
     assert len(load_dataset(str(folder), "trivia-dev").queries) == 2
 
@@ -371,7 +371,7 @@ def test_dpr_judgements_come_before_answers_alone(make: Make) -> None:
     assert len(load_dataset(str(folder), "nq-dev").qrels) == 3
     assert content(load_dataset(str(folder), "nq-dev.qa"))[1:] == (ANSWERED_QUERIES, [])
     folder = make({"trivia-test.qa.csv": ANSWERED, "nq-test.qa.csv": ANSWERED})
-    refused(folder, "test", "*test*.csv: there are 2 such files")
+    refused(folder, "test", "*test*.csv: 2 files fit")
 
 
 @pytest.mark.parametrize(

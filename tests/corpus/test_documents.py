@@ -75,7 +75,7 @@ def test_nested_metadata_wins_over_a_key_beside_it(tmp_path: Path) -> None:
     assert read(path)[0].metadata == {"k": 2}
 
 
-def test_place_names_the_file_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origin_names_the_file_as_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "sub/d.jsonl", b"\n" + GOOD)
     monkeypatch.chdir(tmp_path)
     assert [document.origin for document in read_documents("sub/d.jsonl")] == ["sub/d.jsonl line 2"]
@@ -361,9 +361,13 @@ def test_beir_folder(tmp_path: Path, name: str) -> None:
 # Sources that can't be read at all: raised even where bad records are skipped
 
 BAD_FILES: dict[str, tuple[str, bytes, str]] = {
-    "suffix": ("d.pdf", b"", r"d\.pdf: not a supported source; give a \.jsonl, .*BEIR folder"),
-    "suffix of gz": ("d.tar.gz", b"", r"d\.tar\.gz: not a supported source"),
-    "no suffix": ("docs", b"", "docs: not a supported source"),
+    "suffix": (
+        "d.pdf",
+        b"",
+        r"d\.pdf: files of this kind can't be read; give a \.jsonl, .*BEIR folder",
+    ),
+    "suffix of gz": ("d.tar.gz", b"", r"d\.tar\.gz: files of this kind can't be read"),
+    "no suffix": ("docs", b"", "docs: files of this kind can't be read"),
     "csv empty": ("d.csv", b"", r"d\.csv: the file is empty; it must have a header"),
     "csv header": ("d.csv", b"id,body\n", r"d\.csv line 1: the header names 'id', 'body'; it must"),
     "csv twice": ("d.csv", b"id,text,text\n", r"d\.csv line 1: .* each name must occur once"),

@@ -69,7 +69,7 @@ def test_a_saved_dataset(tmp_path: Path) -> None:
     several.save_to_disk(str(tmp_path / "two"))
     assert read(tmp_path / "two" / "test") == DOCUMENTS[1:]
     with pytest.raises(
-        CorpusError, match=r"two has the splits train, test; choose one, with .*two/SPLIT"
+        CorpusError, match=r"two has the splits train, test; choose one with .*two/SPLIT"
     ):
         read(tmp_path / "two")
     several["corpus"] = dataset
@@ -86,7 +86,7 @@ def test_a_folder_as_on_the_hub(tmp_path: Path) -> None:
     assert read(f"hf:{tmp_path}::test") == read(f"hf:{tmp_path}:default:test") == DOCUMENTS[1:]
     for source in (tmp_path, f"hf:{tmp_path}", f"hf:{tmp_path}::dev"):
         with pytest.raises(
-            CorpusError, match=r"has the splits train, test; choose one, with hf:.*:default:SPLIT"
+            CorpusError, match=r"has the splits train, test; choose one with hf:.*:default:SPLIT"
         ):
             read(source)
     with pytest.raises(CorpusError, match="has the configurations default; choose one"):
@@ -131,7 +131,7 @@ def test_columns(tmp_path: Path) -> None:
 
 def test_columns_only_where_they_can_be_chosen(tmp_path: Path) -> None:
     (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": "x"}\n')
-    with pytest.raises(CorpusError, match=r"docs\.jsonl: columns can be chosen only in a Hugging"):
+    with pytest.raises(CorpusError, match=r"docs\.jsonl: the columns of this file can't be chosen"):
         read(tmp_path / "docs.jsonl", text="x")
 
 
@@ -209,7 +209,7 @@ def test_without_the_extra(parquet: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_command(tmp_path: Path, parquet: Path, tiny_model_path: str, run: Run) -> None:
     write_parquet(parquet, [{"id": "a", "passage": "moon " * TINY_TOKENS}])
     index = ["index", parquet, "--out", tmp_path / "index", "--model", tiny_model_path]
-    assert "say which it is (--column text=NAME)" in run(*index).err
+    assert "name the right one (--column text=NAME)" in run(*index).err
     assert not (tmp_path / "index").exists()
     for wrong in ("text", "text=", "body=passage"):
         ran = run(*index, "--column", wrong)
