@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pymilvus import MilvusClient
 
-from pseudoquery.bench.machine import machine, synthetic_vectors
-from pseudoquery.bench.search import fill, synthetic_queries
+from pseudoquery.bench.machine import describe_machine, synthetic_vectors
+from pseudoquery.bench.search import fill_store, synthetic_queries
 from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
 from pseudoquery.milvus.collection import Collection
@@ -74,9 +74,9 @@ def main() -> None:
     vectors = synthetic_vectors(options.documents, options.k, options.dimension)
     asked = synthetic_queries(vectors, options.queries)
     settings = Representation(k=options.k, scale=10.0)
-    tell({**vars(options), "top": TOP, "recall": RECALL, "machine": machine()})
+    tell({**vars(options), "top": TOP, "recall": RECALL, "machine": describe_machine()})
     with TemporaryDirectory() as temporary, engines(Path(temporary), options.address) as running:
-        store = fill(Path(temporary) / "index", vectors, "float16")
+        store = fill_store(Path(temporary) / "index", vectors, "float16")
         with store.snapshot() as snapshot:
             asks = {
                 PROVEN: in_folder(store, snapshot, "flat8", settings),

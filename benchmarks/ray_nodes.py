@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from pseudoquery.building.build import build
-from pseudoquery.cluster.build import build_on
+from pseudoquery.cluster.build import build_on_cluster
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.storage.store import Store
 
@@ -63,7 +63,7 @@ def main() -> None:
             # Ray Data keeps each answer until the next one is there: one more is done than is seen.
             clock = Clock(first=count, unseen=1)
             with cluster(count) as address:
-                for _ in build_on(
+                for _ in build_on_cluster(
                     address, str(corpus), folder, on_encoded=clock.tick, model=options.model
                 ):
                     pass

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.bench.machine import synthetic_vectors
-from pseudoquery.bench.search import fill, synthetic_queries
+from pseudoquery.bench.search import fill_store, synthetic_queries
 from pseudoquery.method.representation import Representation
 from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import search
@@ -48,7 +48,7 @@ def measure(structure: str, vectors: NDArray[np.float32], folder: Path) -> dict[
     """Build a structure over the vectors (documents, k, dimension) of an index, and ask it."""
     asked = synthetic_queries(vectors, QUERIES)
     settings = Representation(k=vectors.shape[1], scale=10.0)
-    with fill(folder, vectors, "float16").snapshot() as snapshot:
+    with fill_store(folder, vectors, "float16").snapshot() as snapshot:
         start = time.process_time()
         step = Structures(folder).get(structure, snapshot.view)  # and keep it, as a search does
         built = time.process_time() - start

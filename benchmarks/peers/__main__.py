@@ -25,7 +25,7 @@ from benchmarks.peers.figures import figures
 from benchmarks.peers.inputs import check_inputs, choose, prepare, prepare_synthetic
 from benchmarks.peers.measure import Inputs
 from benchmarks.peers.report import write_report
-from pseudoquery.bench.machine import machine
+from pseudoquery.bench.machine import describe_machine
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import PseudoqueryError
 
@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "command": shlex.join(["python", "-m", "benchmarks.peers", *_told(options)]),
         "commit": _commit(),
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine(),
+        "machine": describe_machine(),
         "sections": sections,
     }
 

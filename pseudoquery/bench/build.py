@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pseudoquery.bench.machine import floor, synthetic_vectors
-from pseudoquery.bench.report import Check, Measured, Report
+from pseudoquery.bench.report import Check, Report, Timing
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
 from pseudoquery.search.structures import Structures
@@ -35,7 +35,7 @@ WORDS = ("river", "city", "king", "queen", "war", "peace", "music", "song", "boo
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepCost:
     """What a process took for its part."""
 
     seconds: float
@@ -59,8 +59,8 @@ def bench_build(
     The floor of building is writing its files once at the measured speed of the disk; of opening,
     reading the numbers and counts of the documents; of a search, reading all codes once.
     """
-    rows: list[Measured] = []
-    held: dict[int, list[Step]] = {}
+    rows: list[Timing] = []
+    held: dict[int, list[StepCost]] = {}
     with TemporaryDirectory(dir=where) as temporary:
         speed = write_speed(Path(temporary))
         for size in sizes:
@@ -70,17 +70,17 @@ def bench_build(
             codes = size * k * (dimension + 8)
             each = f"{1e6 * built.seconds / size:,.0f} µs a document"
             rows += [
-                Measured(
+                Timing(
                     f"building {size:,}", built.seconds, built.bytes / speed, _memory(built, each)
                 ),
-                Measured(f"opening {size:,}", opened.seconds, floor(16 * size), _memory(opened)),
-                Measured(
+                Timing(f"opening {size:,}", opened.seconds, floor(16 * size), _memory(opened)),
+                Timing(
                     f"codes of {size:,}",
                     derived.seconds,
                     floor(2 * size * k * dimension) + codes / speed,
                     _memory(derived),
                 ),
-                Measured(
+                Timing(
                     f"opening {size:,} and a search", asked.seconds, floor(codes), _memory(asked)
                 ),
             ]
@@ -123,13 +123,13 @@ def write_speed(folder: Path) -> float:
     return len(content) / seconds
 
 
-def _apart(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[Step]:
+def _apart(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[StepCost]:
     """Do all steps in another process, which holds nothing that it does not need for them."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(_steps, (folder, size, k, dimension, batch))
 
 
-def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[Step]:
+def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[StepCost]:
     return [
         run_watched(_build, folder, size, k, dimension, batch),
         run_watched(_open, folder),
@@ -138,12 +138,12 @@ def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[
     ]
 
 
-def run_watched(job: Callable[..., int], *arguments: Any) -> Step:
+def run_watched(job: Callable[..., int], *arguments: Any) -> StepCost:
     """Do a job, which returns a number of bytes, and see what it takes."""
     start = time.perf_counter()
     with _peaks() as peaks:
         size = job(*arguments)
-    return Step(time.perf_counter() - start, peaks["VmRSS"], peaks["RssAnon"], size)
+    return StepCost(time.perf_counter() - start, peaks["VmRSS"], peaks["RssAnon"], size)
 
 
 @contextmanager
@@ -208,6 +208,6 @@ def _search(folder: Path, dimension: int) -> int:
     return len(found[0].documents)
 
 
-def _memory(step: Step, first: str = "") -> str:
+def _memory(step: StepCost, first: str = "") -> str:
     held = f"{step.resident / 1e6:,.0f} MB held, {step.own / 1e6:,.0f} MB its own"
     return f"{first}, {held}" if first else held

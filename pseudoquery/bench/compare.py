@@ -53,7 +53,7 @@ def read_report(path: Path) -> dict[str, Any]:
     raise QueryError(f"{path} is no report; write one with `pseudoquery bench ... --json > FILE`.")
 
 
-def compare(report: Report, before: Mapping[str, Any]) -> list[Change]:
+def compare_reports(report: Report, before: Mapping[str, Any]) -> list[Change]:
     """Set a report beside an earlier one of the same data, the worst change first."""
     now = report.as_json()
     for name in ("benchmark", "data"):

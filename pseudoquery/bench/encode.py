@@ -15,8 +15,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
 
-from pseudoquery.bench.machine import floor, timed
-from pseudoquery.bench.report import Check, Measured, Report
+from pseudoquery.bench.machine import floor, time_jobs
+from pseudoquery.bench.report import Check, Report, Timing
 from pseudoquery.encoding.encode import document_text, encode_queries, pool_texts, read_texts
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.pooling import pooling_of
@@ -112,7 +112,7 @@ def _take_turns(given: EncodeInputs, repeats: int) -> dict[str, float]:
             jobs[f"{QUESTION}, {precision}"] = _question_job(model, texts, precision)
         jobs[FORWARD] = lambda: read_texts(model, texts, "document")
         jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
-        taken = timed(jobs, repeats)
+        taken = time_jobs(jobs, repeats)
     for precision in available(model):
         taken[f"{QUESTION}, {precision}"] /= QUESTIONS
     return taken
@@ -120,7 +120,7 @@ def _take_turns(given: EncodeInputs, repeats: int) -> dict[str, float]:
 
 def _rows(
     given: EncodeInputs, read: Mapping[str, list[int]], taken: Mapping[str, float]
-) -> list[Measured]:
+) -> list[Timing]:
     """Set each time beside its floor."""
     model, rows = given.model, []
     for name, precision in given.compared():
@@ -128,18 +128,18 @@ def _rows(
         kind = precision.removeprefix("openvino-")
         least = floor(0, operations(model, read[name]), kind)
         note = f"{sum(read[name]) / seconds:,.0f} tokens/s"
-        rows.append(Measured(f"{name}, {precision}", seconds, least, note))
+        rows.append(Timing(f"{name}, {precision}", seconds, least, note))
     asked = len(split(model, [_question(given.texts)], "query", "windows")[0][0].ids)
     for precision in available(model):
         least = floor(0, operations(model, [asked]), precision.removeprefix("openvino-"))
         seconds = taken[f"{QUESTION}, {precision}"]
-        rows.append(Measured(f"{QUESTION}, {precision}", seconds, least, f"{asked} tokens"))
+        rows.append(Timing(f"{QUESTION}, {precision}", seconds, least, f"{asked} tokens"))
     numbers = sum(read[OURS]) * int(pooling_of(model).dimension or 0)
     clustering = floor(4 * numbers, 4 * numbers * pooling_of(model).representation.k)
     return [
         *rows,
-        Measured(FORWARD, taken[FORWARD], floor(0, operations(model, read[OURS]))),
-        Measured(CLUSTERING, taken[CLUSTERING], clustering),
+        Timing(FORWARD, taken[FORWARD], floor(0, operations(model, read[OURS]))),
+        Timing(CLUSTERING, taken[CLUSTERING], clustering),
     ]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pseudoquery.bench.machine import floor, timed
-from pseudoquery.bench.report import Check, Measured, Report
+from pseudoquery.bench.machine import floor, time_jobs
+from pseudoquery.bench.report import Check, Report, Timing
 from pseudoquery.search import gpu_search
 
 BLOCK = 100_000
@@ -45,13 +45,13 @@ def bench_gpu_search(
         held = torch.empty(len(corpus.vectors), queries, dtype=half, device="cuda")
         jobs[product] = lambda: torch.mm(corpus.vectors, rounded.T, out=held)
     # By itself, as is the reading beside which it stands: after a product it takes a tenth longer.
-    taken = timed({one: search_job(corpus, asked[:1], top)}, repeats, "cuda")
-    taken |= timed(jobs, repeats, "cuda")
+    taken = time_jobs({one: search_job(corpus, asked[:1], top)}, repeats, "cuda")
+    taken |= time_jobs(jobs, repeats, "cuda")
     numbers = corpus.vectors.numel()
     reading = numbers * corpus.vectors.element_size()
     kind = "float16" if vector_type == "int8" else vector_type
     rows = [
-        Measured(
+        Timing(
             name,
             seconds,
             floor(reading, 0 if name == one else 2 * numbers * queries, kind, "cuda"),

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pseudoquery.bench.machine import floor, replayed, timed
-from pseudoquery.bench.report import Check, Measured, Report
+from pseudoquery.bench.machine import capture_job, floor, time_jobs
+from pseudoquery.bench.report import Check, Report, Timing
 from pseudoquery.method.kmeans import Clusters, kmeans
 from pseudoquery.method.presets import preset
 
@@ -47,28 +47,30 @@ def bench_kmeans(
     # That every token counts is told by the type, so that a GPU needs not multiply by weights.
     weights = torch.ones(points.shape[:2], dtype=torch.bool, device=device)
     jobs: dict[str, Callable[[], Any]] = {
-        f"K-means, {iterations} iterations at most": lambda: clustered(
+        f"K-means, {iterations} iterations at most": lambda: cluster_tokens(
             points, weights, k, iterations
         ),
-        "K-means, one iteration": lambda: clustered(points, weights, k, 1),
+        "K-means, one iteration": lambda: cluster_tokens(points, weights, k, 1),
     }
     hard = hard_tokens(documents, tokens, dimension).to(points)
-    jobs[HARD] = lambda: clustered(hard, weights, k, iterations)
-    jobs[PLACED] = lambda: clustered(hard, weights, k, iterations, LOCALITY)
+    jobs[HARD] = lambda: cluster_tokens(hard, weights, k, iterations)
+    jobs[PLACED] = lambda: cluster_tokens(hard, weights, k, iterations, LOCALITY)
     if device != "cpu":
-        jobs |= {f"{name}{REPLAYED}": replayed(job) for name, job in jobs.items()}
+        jobs |= {f"{name}{REPLAYED}": capture_job(job) for name, job in jobs.items()}
     with torch.inference_mode():
-        taken = timed(jobs, repeats, device)
+        taken = time_jobs(jobs, repeats, device)
     least = floor(points.numel() * points.element_size(), 4 * points.numel() * k, kind, device)
     rows = [
-        Measured(name, seconds, least, f"{1e6 * seconds / documents:,.1f} µs a document")
+        Timing(name, seconds, least, f"{1e6 * seconds / documents:,.1f} µs a document")
         for name, seconds in taken.items()
     ]
     checks = []
     for name, size in ENCODERS.items() if device != "cpu" else ():
-        forward = timed({name: encoder(name, documents, tokens, device)}, repeats, device)[name]
+        forward = time_jobs({name: encoder_job(name, documents, tokens, device)}, repeats, device)[
+            name
+        ]
         work = documents * tokens * operations(tokens, **size)
-        rows.append(Measured(f"{name}, forward", forward, floor(0, work, kind, device)))
+        rows.append(Timing(f"{name}, forward", forward, floor(0, work, kind, device)))
         for title, job in (("K-means", HARD), ("K-means by place", PLACED)):
             share = taken[f"{job}{REPLAYED}"] / forward
             checks.append(Check(f"{title} / {name}'s forward", share, ALLOWED[name]))
@@ -86,7 +88,7 @@ def bench_kmeans(
     return Report("kmeans", data, rows, checks)
 
 
-def clustered(
+def cluster_tokens(
     points: Tensor, weights: Tensor, k: int, iterations: int, locality: float = 0.0
 ) -> Clusters:
     """Cluster in so many iterations at most, as others count them: labels, and then means."""
@@ -95,7 +97,7 @@ def clustered(
     return kmeans(points, weights, k, iterations=iterations - 1, locality=locality)
 
 
-def encoder(name: str, documents: int, tokens: int, device: str) -> Callable[[], Any]:
+def encoder_job(name: str, documents: int, tokens: int, device: str) -> Callable[[], Any]:
     """Prepare the forward of an encoder of this shape; its weights do not matter for time."""
     from transformers import BertConfig, BertModel
 

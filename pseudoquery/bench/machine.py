@@ -20,7 +20,7 @@ PROBE_BYTES = {"cpu": 256 << 20, "cuda": 8 << 30}
 PROBE_SIZE = {"cpu": 1024, "cuda": 8192}
 
 
-def timed(
+def time_jobs(
     jobs: Mapping[str, Callable[[], Any]], repeats: int, device: str = "cpu"
 ) -> dict[str, float]:
     """Do each job in turn, `repeats` times after once to warm up: the median seconds of each."""
@@ -80,7 +80,7 @@ def _fastest(job: Callable[[], Any], device: str, repeats: int = 8) -> float:
     return min(times)
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Describe what this runs on, as far as it matters for speed."""
     facts: dict[str, Any] = {
         "processor": _processor(),
@@ -109,7 +109,7 @@ def _processor() -> str:
     return f"{named.get('model name', platform.machine())} ({', '.join(fast)})"
 
 
-def replayed(job: Callable[[], Any]) -> Callable[[], None]:
+def capture_job(job: Callable[[], Any]) -> Callable[[], None]:
     """Record what a job asks of a GPU, to repeat it without the host's part.
 
     So it is behind an encoder, which keeps the GPU busy while the host hands over what comes next.

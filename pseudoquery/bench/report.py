@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pseudoquery.bench.machine import machine
+from pseudoquery.bench.machine import describe_machine
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Timing:
     """One thing that was timed."""
 
     what: str
@@ -55,9 +55,9 @@ class Report:
 
     benchmark: str
     data: Mapping[str, Any]
-    rows: Sequence[Measured]
+    rows: Sequence[Timing]
     checks: Sequence[Check] = ()
-    machine: Mapping[str, Any] = field(default_factory=lambda: machine())
+    machine: Mapping[str, Any] = field(default_factory=describe_machine)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values, the derived figures included."""
@@ -70,7 +70,7 @@ class Report:
         }
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a time in the unit that suits it."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.bench.machine import floor, synthetic_vectors, timed
-from pseudoquery.bench.report import Check, Measured, Report
+from pseudoquery.bench.machine import floor, synthetic_vectors, time_jobs
+from pseudoquery.bench.report import Check, Report, Timing
 from pseudoquery.index import Index
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
@@ -54,7 +54,7 @@ def bench_search(
             asked = synthetic_queries(vectors, queries)
             types = tuple(VECTOR_TYPES)
             temporary = Path(stack.enter_context(TemporaryDirectory()))
-            stores = {kind: fill(temporary / kind, vectors, kind) for kind in types}
+            stores = {kind: fill_store(temporary / kind, vectors, kind) for kind in types}
             settings = Representation(k=k, scale=10.0)
         else:
             index = Index.open(folder)
@@ -67,9 +67,9 @@ def bench_search(
                 asked = [one[None] for one in snapshot.view.rows(rows)]
         views = {kind: _view(store) for kind, store in stores.items()}
         jobs, floors, recalls = _jobs(views, stores, asked, settings, top, structures)
-        taken = timed(jobs, repeats)
+        taken = time_jobs(jobs, repeats)
     rows_ = [
-        Measured(name, seconds, floors[name], recalls.get(name, ""))
+        Timing(name, seconds, floors[name], recalls.get(name, ""))
         for name, seconds in taken.items()
     ]
     ours = taken[f"{PROVEN}, {types[0]}"]
@@ -170,7 +170,7 @@ def synthetic_queries(vectors: NDArray[np.float32], count: int) -> Queries:
     return [one[None] for one in asked]
 
 
-def fill(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> Store:
+def fill_store(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> Store:
     """Put vectors into an index folder, with documents that say next to nothing."""
     settings = Settings("", "", vectors.shape[2], {}, vector_type=vector_type)
     store = Store.create(folder, settings)

@@ -171,11 +171,11 @@ def _check(device: str) -> None:
 
 
 def _print(report: Report, as_json: bool, against: Earlier) -> None:
-    from pseudoquery.bench.compare import compare
+    from pseudoquery.bench.compare import compare_reports
 
     if not as_json:
         show(report)  # before it is compared, which may be refused
-    changes = compare(report, against) if against else []
+    changes = compare_reports(report, against) if against else []
     if as_json:
         beside = {"against": [asdict(change) for change in changes]} if against else {}
         click.echo(json.dumps(report.as_json() | beside))
@@ -190,7 +190,7 @@ def show(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pseudoquery.bench.report import duration
+    from pseudoquery.bench.report import format_duration
     from pseudoquery.cli.terminal import console
 
     for facts in (report.machine, report.data):
@@ -204,7 +204,11 @@ def show(report: Report) -> None:
     table.add_column("", style="dim", overflow="fold")
     for row in report.rows:
         table.add_row(
-            row.what, duration(row.seconds), duration(row.floor), f"{row.ratio:,.1f}", row.note
+            row.what,
+            format_duration(row.seconds),
+            format_duration(row.floor),
+            f"{row.ratio:,.1f}",
+            row.note,
         )
     console.print(table)
     for check in report.checks:

@@ -81,9 +81,14 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     BEIR's, MS MARCO's or DPR's format, or irds: and an ir_datasets id.
     """
     from pseudoquery.corpus.datasets import load_dataset
-    from pseudoquery.evaluation.evaluate import figures_of
-    from pseudoquery.evaluation.measures import MEASURES, means, measures_within, per_query
-    from pseudoquery.evaluation.measures import compare as compare_runs
+    from pseudoquery.evaluation.evaluate import compute_figures
+    from pseudoquery.evaluation.measures import (
+        MEASURES,
+        average,
+        compare_runs,
+        measure_per_query,
+        measures_within,
+    )
     from pseudoquery.evaluation.trec_runs import read_run, write_run
     from pseudoquery.search.settings import check_search
 
@@ -92,7 +97,7 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     settings = _search_settings(options)
     check_search((), options["top"], options["mode"], settings)
     measures = options["measures"] or MEASURES
-    per_query({}, (), measures)
+    measure_per_query({}, (), measures)
     searched = options["run_file"] is None
     depth = options["top"] if searched else inf
     if deeper := set(options["measures"]) - set(measures_within(options["measures"], depth)):
@@ -103,14 +108,14 @@ def evaluate(dataset: str, split: str, compare: Path | None, as_json: bool, **op
     loaded = load_dataset(dataset, split)
     if not loaded.qrels:
         refuse_without_effect(["measures"], "on a collection without judgements")
-    other = figures_of(read_run(compare), loaded, measures, depth) if compare else {}
+    other = compute_figures(read_run(compare), loaded, measures, depth) if compare else {}
     run = _searched(loaded, options, settings) if searched else read_run(options["run_file"])
     if options["save_run"]:
         write_run(run, options["save_run"])
-    figures = figures_of(run, loaded, measures, depth)
+    figures = compute_figures(run, loaded, measures, depth)
     if options["per_query"]:
         _write_per_query(figures, options["per_query"])
-    _show(loaded, means(figures), compare_runs(figures, other), as_json)
+    _show(loaded, average(figures), compare_runs(figures, other), as_json)
 
 
 @click.command()
@@ -120,9 +125,9 @@ def train(config: Path, as_json: bool) -> None:
     """Train a model as the TOML file CONFIG says; run again after a kill, it goes on."""
     from pseudoquery.training.config import read_config
     from pseudoquery.training.distributed import is_first
-    from pseudoquery.training.train import train as carry_out
+    from pseudoquery.training.train import train as train_model
 
-    finished = carry_out(read_config(config))
+    finished = train_model(read_config(config))
     if not is_first():
         return
     figures = json.loads((finished.parent / "figures.json").read_text())
@@ -170,7 +175,7 @@ def mine(
     """
     from pseudoquery.cli.terminal import working
     from pseudoquery.corpus.datasets import load_dataset
-    from pseudoquery.training.examples import training_set
+    from pseudoquery.training.examples import make_training_set
     from pseudoquery.training.mine import mine as mine_with
     from pseudoquery.training.mine import mine_by_words
     from pseudoquery.training.negatives import write_negatives
@@ -178,7 +183,7 @@ def mine(
     if model == "bm25":
         refuse_without_effect(["cluster"], "with --model bm25")
     with working("Mining"):
-        lessons = [training_set(load_dataset(dataset, split))]
+        lessons = [make_training_set(load_dataset(dataset, split))]
         if model == "bm25":
             negatives = mine_by_words(lessons, depth)
         else:
@@ -188,9 +193,9 @@ def mine(
             loaded = load_model(model)
             material = tokenise_sets(loaded, lessons)
             if cluster:
-                from pseudoquery.cluster.search import mine_on
+                from pseudoquery.cluster.search import mine_on_cluster
 
-                negatives = mine_on(cluster, loaded, material, depth)
+                negatives = mine_on_cluster(cluster, loaded, material, depth)
             else:
                 negatives = mine_with(loaded, material, depth)
         write_negatives(negatives, target)
@@ -272,13 +277,13 @@ def experiment(name: str, data: Path | None, out: Path, as_json: bool, **options
     if data is None:
         raise click.UsageError("Missing option '--data'.")
     from pseudoquery.research.report import write_rates, write_report
-    from pseudoquery.research.run import ExperimentOptions, carry_out, find
+    from pseudoquery.research.run import ExperimentOptions, find_experiment, run_experiment
 
     order = ExperimentOptions(name, data, out, **options)
-    results = carry_out(order, lambda row: click.echo(row, err=True))
+    results = run_experiment(order, lambda row: click.echo(row, err=True))
     written = [f"{out / 'rates'}.md"]
     if order.learning_rate is None:
-        write_report(name, find(name), results, out)
+        write_report(name, find_experiment(name), results, out)
         written.insert(0, f"{out / name}.md, .json and .svg")
     write_rates(out)
     if as_json:
@@ -289,11 +294,11 @@ def experiment(name: str, data: Path | None, out: Path, as_json: bool, **options
 
 def _time(out: Path, small: bool, as_json: bool) -> None:
     """Carry out table4, in which nothing is trained."""
-    from pseudoquery.research.table4 import carry_out
+    from pseudoquery.research.table4 import run_table4
 
     unused = ("data", "model", "seeds", "rows", "learning_rate", "report")
     refuse_without_effect(unused, "for table4")
-    report = carry_out(out, small)
+    report = run_table4(out, small)
     if as_json:
         click.echo(json.dumps(report))
     else:
@@ -303,14 +308,14 @@ def _time(out: Path, small: bool, as_json: bool) -> None:
 def _searched(dataset: Dataset, options: dict[str, Any], settings: SearchSettings) -> Run:
     """Ask an index that is there, or one that is made for this; for words alone, none is needed."""
     from pseudoquery.cli.terminal import bar
-    from pseudoquery.evaluation.evaluate import SearchPlan, search_words
+    from pseudoquery.evaluation.evaluate import SearchPlan, search_by_words
 
     ask = SearchPlan(options["top"], options["mode"], options["exact"], settings)
     if options["folder"]:
         return _asked(dataset, options["folder"], ask, options["cluster"])
     if options["mode"] == "bm25":
         with bar(len(dataset.queries), "Asking") as advance:
-            return search_words(dataset, options["top"], advance)
+            return search_by_words(dataset, options["top"], advance)
     with tempfile.TemporaryDirectory(prefix="pseudoquery-") as folder:
         _index(dataset, Path(folder) / "index", options)
         return _asked(dataset, Path(folder) / "index", ask)
@@ -341,9 +346,9 @@ def _asked(dataset: Dataset, folder: Location, ask: SearchPlan, cluster: str | N
 
     with bar(len(dataset.queries), "Asking") as advance:
         if cluster:
-            from pseudoquery.cluster.search import search_all_on
+            from pseudoquery.cluster.search import search_on_cluster
 
-            return search_all_on(cluster, folder, dataset, ask, advance)
+            return search_on_cluster(cluster, folder, dataset, ask, advance)
         return search_all(open_index(folder), dataset, ask, advance)
 
 

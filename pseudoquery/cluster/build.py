@@ -29,10 +29,10 @@ from pseudoquery.building.shard import (
 from pseudoquery.cluster.ray import (
     Work,
     WorkerMessage,
-    connected,
+    connect,
     map_on_workers,
-    own_device,
     put_shared,
+    worker_device,
 )
 from pseudoquery.corpus.documents import list_shards, read_documents
 from pseudoquery.errors import ClusterError, CorpusError, OnBad
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 OnEncoded = Callable[[int], None]
 
 
-def build_on(
+def build_on_cluster(
     cluster: str,
     source: str,
     place: Location,
@@ -74,13 +74,13 @@ def build_on(
     files = [absolute(file) for file in list_shards(source)]
     # A source that can't be read should leave nothing behind.
     next(read_documents(files[0], on_bad=lambda _: None, columns=columns), None)
-    with connected(cluster):
+    with connect(cluster):
         index = unfinished_documents(source, place, asked, settings)
         if index is None:
             index = create_index(place, notes=asked, **settings)
         kept = _shards_of(index)
         with index.store.writer():
-            order = BuildOrder(files, dict(columns or {}), frozenset(kept.names()))
+            order = ReadPlan(files, dict(columns or {}), frozenset(kept.names()))
             names = _encode(index, order, kept, on_bad, on_encoded or (lambda _: None))
     # The cluster is free by now.
     yield from kept.adopt(sorted(names), on_bad)
@@ -96,7 +96,7 @@ def _shards_of(index: Index) -> Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildOrder:
+class ReadPlan:
     """What the readers need to know."""
 
     files: Sequence[str]
@@ -106,7 +106,7 @@ class BuildOrder:
 
 
 def _encode(
-    index: Index, order: BuildOrder, kept: Shards, on_bad: OnBad, on_encoded: OnEncoded
+    index: Index, order: ReadPlan, kept: Shards, on_bad: OnBad, on_encoded: OnEncoded
 ) -> set[str]:
     """Let the cluster make all shards that are not there, and keep them; returns all names."""
     names: dict[int, set[str]] = {file: set() for file in range(len(order.files))}
@@ -131,7 +131,7 @@ def _encode(
     return set().union(*names.values())
 
 
-def read_file(order: BuildOrder, message: WorkerMessage) -> Iterator[WorkerMessage]:
+def read_file(order: ReadPlan, message: WorkerMessage) -> Iterator[WorkerMessage]:
     """Read a file on a machine of the cluster; yields its shards, and at last how many they are.
 
     Batches are those of a build on one machine. Of a shard that is there, no text travels.
@@ -160,7 +160,7 @@ def encoding_worker(model: Callable[[], MultiVectorEncoder], settings: Settings)
     """Begin to encode: makes, of the documents of a shard, the content of its file."""
     from pseudoquery.encoding.encode import encode_documents
 
-    loaded = model().to(own_device())
+    loaded = model().to(worker_device())
     dtype = VECTOR_TYPES[settings.vector_type]
     long: Any = settings.long
 

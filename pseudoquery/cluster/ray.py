@@ -41,7 +41,7 @@ PATIENCE = 10
 
 
 @contextmanager
-def connected(on: str) -> Iterator[None]:
+def connect(on: str) -> Iterator[None]:
     """Use a cluster: "local" starts one here, "auto" is this machine's, or HOST:PORT, ray://..."""
     ray = _ray()
     _refuse_silent(on)
@@ -67,7 +67,7 @@ def _get(reference: Any) -> Any:
     return _ray().get(reference)
 
 
-def own_device() -> str:
+def worker_device() -> str:
     """Name the GPU that Ray gave this worker, if it gave one: it shows no other."""
     import torch
 
@@ -135,8 +135,8 @@ def _rows(
             _reader(read),
             batch_size=1,
             num_cpus=0,
-            compute=data.TaskPoolStrategy(size=max(1, size // READERS)),
             max_retries=ATTEMPTS - 1,
+            **_at_most_readers(data, max(1, size // READERS)),
         )
     answers = rows.map_batches(
         _Worker,
@@ -153,6 +153,13 @@ def _rows(
     for bundle in answers.iter_internal_ref_bundles():
         for block in bundle.block_refs:
             yield from _ray().get(block).to_pylist()
+
+
+def _at_most_readers(data: Any, count: int) -> dict[str, Any]:
+    """Limit how many processes read at once, in the words of the Ray that is installed."""
+    if hasattr(data, "TaskPoolStrategy"):
+        return {"compute": data.TaskPoolStrategy(size=count)}
+    return {"concurrency": count}  # before Ray 2.51
 
 
 def _pool(there: dict[str, float]) -> Pool:

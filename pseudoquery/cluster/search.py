@@ -21,10 +21,10 @@ from pseudoquery.building.location import Location, index_exists, is_address, op
 from pseudoquery.cluster.ray import (
     Work,
     WorkerMessage,
-    connected,
+    connect,
     map_on_workers,
-    own_device,
     put_shared,
+    worker_device,
 )
 from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.encoding.model import representation_of
@@ -37,7 +37,7 @@ from pseudoquery.evaluation.trec_runs import Run
 from pseudoquery.method.representation import Representation
 from pseudoquery.search.brute_force import rank_all
 from pseudoquery.training.batches import TokenisedSets
-from pseudoquery.training.mine import MARGIN, kept_negatives
+from pseudoquery.training.mine import MARGIN, select_from_rankings
 from pseudoquery.training.negatives import Negatives
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ VectorBatch = tuple[NDArray[np.float32], NDArray[np.bool_], list[int]]
 """Vectors of some texts (texts, widest, dim), their mask (texts, widest), and the texts' places."""
 
 
-def search_all_on(
+def search_on_cluster(
     cluster: str,
     place: Location,
     dataset: Dataset,
@@ -66,7 +66,7 @@ def search_all_on(
         for batch, own in enumerate(queries)
     ]
     rankings: dict[int, list[list[tuple[str, float]]]] = {}
-    with connected(cluster):
+    with connect(cluster):
         # The first search makes what is derived from the vectors; many at once would collide.
         index.rank_many([queries[0][0].text], 1, mode=ask.mode, settings=ask.settings)
         model = None if ask.mode == "bm25" else put_shared(index.model.to("cpu"))
@@ -91,7 +91,7 @@ def search_worker(
             f"a machine of the cluster sees no index in {place}; put it on a disk that all of them "
             "see, or leave --on out."
         )
-    index = open_index(place, model=None if model is None else model().to(own_device()))
+    index = open_index(place, model=None if model is None else model().to(worker_device()))
 
     def work(message: WorkerMessage) -> WorkerMessage:
         facts, _ = message
@@ -103,7 +103,7 @@ def search_worker(
     return work
 
 
-def mine_on(
+def mine_on_cluster(
     cluster: str, model: MultiVectorEncoder, material: TokenisedSets, depth: int
 ) -> Negatives:
     """Find what `mine` finds: each lesson's best wrong documents by the model's own score.
@@ -112,7 +112,7 @@ def mine_on(
     """
     negatives: dict[str, list[str]] = {}
     settings, device = representation_of(model), model.device
-    with connected(cluster):
+    with connect(cluster):
         everywhere = put_shared(model.to("cpu"))
         for own, documents, queries in zip(
             material.lessons, material.documents, material.queries, strict=True
@@ -130,7 +130,9 @@ def mine_on(
             for facts, body in map_on_workers(messages, begin):
                 ranked = load(body)["places"].tolist()
                 best.update(zip(facts["own"], ranked, strict=True))
-            negatives |= kept_negatives(own, [best[place] for place in range(len(best))], depth)
+            negatives |= select_from_rankings(
+                own, [best[place] for place in range(len(best))], depth
+            )
     return negatives
 
 
@@ -156,7 +158,7 @@ def _encode(
 
 def window_encoding_worker(model: Callable[[], MultiVectorEncoder]) -> Work:
     """Begin to encode tokenised texts."""
-    loaded = model().to(own_device())
+    loaded = model().to(worker_device())
 
     def work(message: WorkerMessage) -> WorkerMessage:
         facts, body = message
@@ -185,5 +187,5 @@ def ranking_worker(
 def _tensors(
     values: NDArray[np.float32], mask: NDArray[np.bool_]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    device = own_device()
+    device = worker_device()
     return torch.tensor(values, device=device), torch.tensor(mask, device=device)

@@ -18,7 +18,7 @@ from pseudoquery.evaluation.trec_runs import Run
 _TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
-def contains(text: str, answers: Iterable[str]) -> bool:
+def contains_answer(text: str, answers: Iterable[str]) -> bool:
     """Say whether one of the answers occurs in the text.
 
     Mining asks this millions of times, so it is one substring search in a text prepared before.
@@ -37,7 +37,9 @@ def top_accuracy(
     """For each query with answers: 1 if one of its best `top` documents contains one, else 0."""
     return {
         query: float(
-            any(contains(texts[document], wanted) for document, _ in run.get(query, ())[:top])
+            any(
+                contains_answer(texts[document], wanted) for document, _ in run.get(query, ())[:top]
+            )
         )
         for query, wanted in answers.items()
     }

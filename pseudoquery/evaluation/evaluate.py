@@ -15,8 +15,8 @@ from pseudoquery.evaluation.measures import (
     ANSWER_DEPTHS,
     MEASURES,
     answer_accuracy,
+    measure_per_query,
     measures_within,
-    per_query,
 )
 from pseudoquery.evaluation.trec_runs import Run
 from pseudoquery.index import Index
@@ -63,7 +63,7 @@ def search_all(
     return run
 
 
-def search_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) -> Run:
+def search_by_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) -> Run:
     """Ask every question by BM25 alone, as an index would; none is needed for it."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     ids = list(texts)
@@ -75,7 +75,7 @@ def search_words(dataset: Dataset, top: int, on_progress: Callable[[int], None])
     return run
 
 
-def figures_of(
+def compute_figures(
     run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES, depth: float = inf
 ) -> dict[str, dict[str, float]]:
     """Compute, for each query, the measures by judgement and, where it has answers, by those.
@@ -84,7 +84,9 @@ def figures_of(
     deeper than the `depth` to which queries were asked is left out.
     """
     figures = (
-        per_query(run, dataset.qrels, measures_within(measures, depth)) if dataset.qrels else {}
+        measure_per_query(run, dataset.qrels, measures_within(measures, depth))
+        if dataset.qrels
+        else {}
     )
     asked = [query for query in dataset.queries if query.answers]
     if asked:

@@ -54,15 +54,15 @@ def evaluate(
     run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
 ) -> dict[str, float]:
     """Average each measure over all judged queries."""
-    return means(per_query(run, qrels, measures))
+    return average(measure_per_query(run, qrels, measures))
 
 
-def means(values: PerQuery) -> dict[str, float]:
+def average(values: PerQuery) -> dict[str, float]:
     """Average each measure over its queries."""
     return {name: float(np.mean(list(own.values()) or [0.0])) for name, own in values.items()}
 
 
-def per_query(
+def measure_per_query(
     run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
     """Compute each measure for each judged query; an unknown measure is an error."""
@@ -105,7 +105,7 @@ def answer_accuracy(
     }
 
 
-def compare(first: PerQuery, second: PerQuery) -> list[Comparison]:
+def compare_runs(first: PerQuery, second: PerQuery) -> list[Comparison]:
     """Test, for each measure that both have, whether two runs differ by more than chance."""
     return [_comparison(name, first[name], second[name]) for name in first if name in second]
 
@@ -119,7 +119,7 @@ def _comparison(name: str, first: Mapping[str, float], second: Mapping[str, floa
     # The test divides by the spread of the differences; equal runs and single queries have none.
     spread = differences.any() and len(differences) > 1
     p_value = float(stats.ttest_rel(mine, yours).pvalue) if spread else 1.0
-    averages = means({"first": first, "second": second})
+    averages = average({"first": first, "second": second})
     return Comparison(
         name,
         averages["first"],

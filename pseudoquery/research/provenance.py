@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 
 
-def commit() -> str:
+def describe_commit() -> str:
     """Ask git which commit this is; what was installed, or copied without history, has none."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
@@ -22,7 +22,7 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def source() -> str:
+def hash_source() -> str:
     """Hash the package's own files, so that a figure can be traced without git."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -22,10 +22,10 @@ MORE = ("RR@100", "Success@20", "R@1000")
 def write_report(name: str, experiment: Experiment, results: Sequence[Result], out: Path) -> None:
     """Write OUT/NAME.md, .json and .svg."""
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / f"{name}.md", markdown(name, experiment, results).encode())
+    write_atomically(out / f"{name}.md", format_report(name, experiment, results).encode())
     shown = [_shown(experiment, result) for result in results]
     write_atomically(out / f"{name}.json", json.dumps(shown, indent=1).encode())
-    plot(experiment, results, out / f"{name}.svg")
+    draw_plot(experiment, results, out / f"{name}.svg")
 
 
 def _shown(experiment: Experiment, result: Result) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def _shown(experiment: Experiment, result: Result) -> dict[str, Any]:
     return {**result, "figures": {test: result["figures"][test] for test in experiment.tests}}
 
 
-def markdown(name: str, experiment: Experiment, results: Sequence[Result]) -> str:
+def format_report(name: str, experiment: Experiment, results: Sequence[Result]) -> str:
     """Write the table of each collection, and what is needed to repeat them."""
     parts = [f"# {experiment.title}", ""]
     for test in experiment.tests:
@@ -77,7 +77,8 @@ def _rates_table(results: Sequence[Result]) -> list[str]:
     for (_, rate), seeds in sorted(rates.items(), key=lambda item: item[0]):
         row = ROWS[seeds[0]["row"]]
         figures = [
-            [seed["figures"][test]["alone"][headline(test)] for seed in seeds] for test in tests
+            [seed["figures"][test]["alone"][headline_measure(test)] for seed in seeds]
+            for test in tests
         ]
         cells = [
             row.label,
@@ -89,12 +90,12 @@ def _rates_table(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def headline(test: str) -> str:
+def headline_measure(test: str) -> str:
     """Name the measure by which a collection is judged."""
     return HEADLINE.get(test, "RR@10")
 
 
-def by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
+def group_by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Put the seeds of each row together."""
     rows: dict[str, list[Result]] = defaultdict(list)
     for result in results:
@@ -103,7 +104,7 @@ def by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def _table(experiment: Experiment, results: Sequence[Result], test: str) -> list[str]:
-    first = headline(test)
+    first = headline_measure(test)
     measures = [first, *(one for one in MORE if one != first)]
     titles = [
         "documents as",
@@ -114,7 +115,7 @@ def _table(experiment: Experiment, results: Sequence[Result], test: str) -> list
         *(["paper"] if experiment.paper else []),
     ]
     lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
-    for row, seeds in by_row(results).items():
+    for row, seeds in group_by_row(results).items():
         figures = [seed["figures"][test] for seed in seeds]
         size = figures[0].get("size", {}).get("vectors")
         cells = [
@@ -157,7 +158,7 @@ def _provenance(results: Sequence[Result]) -> list[str]:
     }
     return [
         *sorted(lines),
-        "- " + _trainings([len(seeds) for seeds in by_row(trained).values()]),
+        "- " + _trainings([len(seeds) for seeds in group_by_row(trained).values()]),
         f"- settings of every row: `{json.dumps(shared)}`; the JSON file has those that differ",
         "- a hybrid fuses the best 100 of each part: with equal weights after scaling scores to "
         "0..1 (weighted), or by reciprocal ranks (RRF)",
@@ -176,7 +177,7 @@ def _trainings(counts: Sequence[int]) -> str:
     return said + ("; a row without ± is one training" if 1 in counts else "")
 
 
-def plot(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
+def draw_plot(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
     """Draw how good each row is or, for curves, the course of the trainings."""
     try:
         import matplotlib as mpl
@@ -188,7 +189,7 @@ def plot(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     panels = len(CURVES) if experiment.curves else len(experiment.tests)
-    height = 4.2 if experiment.curves else 1.2 + 0.26 * len(by_row(results))
+    height = 4.2 if experiment.curves else 1.2 + 0.26 * len(group_by_row(results))
     width = 4.8 * panels + (0.0 if experiment.curves else 2.2)
     figure, axes = plt.subplots(
         1, panels, figsize=(width, height), squeeze=False, sharey=not experiment.curves
@@ -208,7 +209,7 @@ CURVES = {"loss": "loss", "max_r": "largest r(c_j)", "var_r": "variance of r(c_j
 
 def _draw_curves(axes: Any, results: Sequence[Result]) -> None:
     for axis, (key, title) in zip(axes, CURVES.items(), strict=True):
-        for seeds in by_row([result for result in results if "curve" in result]).values():
+        for seeds in group_by_row([result for result in results if "curve" in result]).values():
             curve = seeds[0]["curve"]
             axis.plot(curve["step"], curve[key], label=seeds[0]["label"], linewidth=1.3)
         axis.set_title(title)
@@ -219,8 +220,8 @@ def _draw_curves(axes: Any, results: Sequence[Result]) -> None:
 
 def _draw_quality(axis: Any, results: Sequence[Result], test: str) -> None:
     """Draw a line for each row: the representation alone, and with BM25."""
-    first = headline(test)
-    rows = by_row(results)
+    first = headline_measure(test)
+    rows = group_by_row(results)
     for place, seeds in enumerate(rows.values()):
         figures = [seed["figures"][test] for seed in seeds]
         values = [own["alone"][first] for own in figures]

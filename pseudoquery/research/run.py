@@ -28,23 +28,23 @@ from pseudoquery.encoding.encode import document_text
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import QueryError
 from pseudoquery.files import write_atomically
-from pseudoquery.research.provenance import commit, source
+from pseudoquery.research.provenance import describe_commit, hash_source
 from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, SMALL, Experiment
 from pseudoquery.search.bm25 import rank_by_words
 from pseudoquery.search.fusion import FUSION_DEPTH, Fusion, ScoredOrdinals, fuse
 from pseudoquery.training.batches import TokenisedSets
-from pseudoquery.training.config import Config, load_named, short_name
+from pseudoquery.training.config import Config, load_named_dataset, short_name
 from pseudoquery.training.mine import mine_by_words
 from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.refresh import negatives_path
-from pseudoquery.training.train import load_sets, starting_model, train
+from pseudoquery.training.train import load_starting_model, load_training_sets, train
 from pseudoquery.training.validation import (
     DEPTH,
     ValidationSet,
     judged_queries,
+    make_validation_set,
     per_query_measures,
     rank_queries,
-    validation_set,
 )
 
 SMALL_K = 4
@@ -71,9 +71,9 @@ class ExperimentOptions:
     """Train nothing: report what is there."""
 
 
-def carry_out(order: ExperimentOptions, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+def run_experiment(order: ExperimentOptions, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """Do what is still to be done; return the results of all rows and seeds, BM25 first."""
-    experiment = find(order.name)
+    experiment = find_experiment(order.name)
     rows = order.rows or experiment.rows
     if unknown := set(rows) - set(experiment.rows):
         raise QueryError(
@@ -90,7 +90,7 @@ def carry_out(order: ExperimentOptions, tell: Callable[[str], None]) -> list[dic
     return results
 
 
-def find(name: str) -> Experiment:
+def find_experiment(name: str) -> Experiment:
     """Find an experiment by name."""
     if name not in EXPERIMENTS:
         raise QueryError(
@@ -135,7 +135,7 @@ class ExperimentRunner:
         config = replace(config, output=str(self._order.out / "work" / self._kind() / name))
         started = time.perf_counter()
         if self._material is None:
-            self._material = load_sets(config, starting_model(config), self._tokens())
+            self._material = load_training_sets(config, load_starting_model(config), self._tokens())
         self._lay_out_negatives(config, self._material)
         folder = train(config, self._material).parent
         seconds = time.perf_counter() - started
@@ -147,7 +147,7 @@ class ExperimentRunner:
             "figures": {test: self._judged(model, test) for test in self._tests()},
             "curve": _curve(json.loads((folder / "history.json").read_text(encoding="utf-8"))),
             "training_seconds": round(seconds, 1),
-            "made_by": made_by(self._order),
+            "made_by": describe_origin(self._order),
             **told,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,9 @@ class ExperimentRunner:
     def _exam(self, test: str) -> ValidationSet:
         if test not in self._exams:
             model = load_model(self._order.model)
-            self._exams[test] = validation_set(model, self._dataset(test), test, self._tokens())
+            self._exams[test] = make_validation_set(
+                model, self._dataset(test), test, self._tokens()
+            )
         return self._exams[test]
 
     def _ranked_by_words(self, test: str) -> list[ScoredOrdinals]:
@@ -240,18 +242,18 @@ class ExperimentRunner:
         return self._order.out / "work" / "tokens"
 
     def _dataset(self, test: str) -> Dataset:
-        return load_named(f"{self._order.data / test}:{COLLECTIONS[test]}")
+        return load_named_dataset(f"{self._order.data / test}:{COLLECTIONS[test]}")
 
 
-def made_by(order: ExperimentOptions) -> dict[str, str]:
+def describe_origin(order: ExperimentOptions) -> dict[str, str]:
     """Describe the code, the machine and the libraries, to be kept beside a figure."""
     device = "cpu"
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
     return {
         "command": _command(order),
-        "commit": commit(),
-        "source": source(),
+        "commit": describe_commit(),
+        "source": hash_source(),
         "device": device,
         "cores": str(os.cpu_count()),
         "machine": platform.machine(),

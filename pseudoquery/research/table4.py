@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from pseudoquery.bench.kmeans import clustered, encoder, hard_tokens
-from pseudoquery.bench.machine import machine, replayed, synthetic_vectors, timed
-from pseudoquery.bench.report import duration
+from pseudoquery.bench.kmeans import cluster_tokens, encoder_job, hard_tokens
+from pseudoquery.bench.machine import capture_job, describe_machine, synthetic_vectors, time_jobs
+from pseudoquery.bench.report import format_duration
 from pseudoquery.errors import QueryError
 from pseudoquery.files import write_atomically
 from pseudoquery.method.gpu import runs_kernels
-from pseudoquery.research.provenance import commit, source
+from pseudoquery.research.provenance import describe_commit, hash_source
 
 PAPER = {"encoder": 0.9e-3, "clustering": 2.1e-3, "one vector": 0.1, "pseudo queries": 0.88}
 """Seconds, by the paper's Table 4."""
@@ -54,7 +54,7 @@ class Sizes:
 SMALL = Sizes("MiniLM-L6", batch=2, tokens=32, documents=500, dimension=32, top=10, repeats=2)
 
 
-def carry_out(out: Path, small: bool = False) -> dict[str, Any]:
+def run_table4(out: Path, small: bool = False) -> dict[str, Any]:
     """Measure, and write OUT/table4.md and .json."""
     if not small and not runs_kernels():
         raise QueryError(
@@ -66,26 +66,27 @@ def carry_out(out: Path, small: bool = False) -> dict[str, Any]:
     taken = _documents(sizes, device) | _queries(sizes, device)
     report = {
         "command": f"pseudoquery experiment table4{' --small' if small else ''}",
-        "commit": commit(),
-        "source": source(),
-        "machine": machine(),
+        "commit": describe_commit(),
+        "source": hash_source(),
+        "machine": describe_machine(),
         "sizes": {name: getattr(sizes, name) for name in Sizes.__dataclass_fields__},
         "seconds": taken,
         "paper": PAPER,
     }
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "table4.md", markdown(report).encode())
+    write_atomically(out / "table4.md", format_table4(report).encode())
     write_atomically(out / "table4.json", json.dumps(report, indent=1).encode())
     return report
 
 
-def markdown(report: dict[str, Any]) -> str:
+def format_table4(report: dict[str, Any]) -> str:
     """Write the table, and what is needed to repeat it."""
     taken, sizes = report["seconds"], report["sizes"]
     small = "--small" in report["command"]
     lines = ["# Table 4: time", "", "| | here | paper |", "|---|---|---|"]
     lines += [
-        f"| {TITLES[name]} | {duration(taken[name])} | {duration(PAPER[name])} |" for name in PAPER
+        f"| {TITLES[name]} | {format_duration(taken[name])} | {format_duration(PAPER[name])} |"
+        for name in PAPER
     ]
     for title, part, whole in (
         ("K-means / the encoder", "clustering", "encoder"),
@@ -121,14 +122,14 @@ def _documents(sizes: Sizes, device: str) -> dict[str, float]:
     weights = torch.ones(points.shape[:2], dtype=torch.bool, device=device)
 
     def clustering() -> Any:
-        return clustered(points, weights, sizes.k, sizes.iterations)
+        return cluster_tokens(points, weights, sizes.k, sizes.iterations)
 
     jobs = {
-        "encoder": encoder(sizes.encoder, sizes.batch, sizes.tokens, device),
-        "clustering": clustering if device == "cpu" else replayed(clustering),
+        "encoder": encoder_job(sizes.encoder, sizes.batch, sizes.tokens, device),
+        "clustering": clustering if device == "cpu" else capture_job(clustering),
     }
     with torch.inference_mode():
-        taken = timed(jobs, sizes.repeats, device)
+        taken = time_jobs(jobs, sizes.repeats, device)
     return {name: seconds / sizes.batch for name, seconds in taken.items()}
 
 
@@ -136,7 +137,7 @@ def _queries(sizes: Sizes, device: str) -> dict[str, float]:
     """Time a search among as many documents, of one vector and of k."""
     prepare = _ask_cpu if device == "cpu" else _ask_gpu
     jobs = {"one vector": prepare(sizes, 1), "pseudo queries": prepare(sizes, sizes.k)}
-    return timed(jobs, sizes.repeats, device)
+    return time_jobs(jobs, sizes.repeats, device)
 
 
 def _ask_gpu(sizes: Sizes, k: int) -> Callable[[], Any]:

@@ -129,7 +129,7 @@ def _mistaken(row: TrainingRow, own: TrainingSet, negatives: Negatives) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingNegatives:
     """What negatives lack, so that random documents have to take their place."""
 
     queries: int
@@ -167,7 +167,7 @@ class BatchMaker:
             first += len(own.texts)
         self._documents = [text for own in material.documents for text in own]
 
-    def use(self, negatives: Negatives) -> Missing:
+    def use(self, negatives: Negatives) -> MissingNegatives:
         """Draw from these negatives from now on; say what they lack."""
         self._negatives = negatives
         asked = [
@@ -175,7 +175,7 @@ class BatchMaker:
             for own in self.material.lessons
             for example in own.examples
         ]
-        return Missing(
+        return MissingNegatives(
             sum(not mined for _, mined in asked),
             sum(id_ not in own.texts for own, mined in asked for id_ in mined),
         )

@@ -43,22 +43,22 @@ def is_whole(checkpoint: Path) -> bool:
         return False
 
 
-def last_checkpoint(folder: Path) -> Path | None:
+def find_last_checkpoint(folder: Path) -> Path | None:
     """Find the newest checkpoint that is whole; one that was cut short does not count."""
     found = filter(is_whole, folder.glob("checkpoint-*"))
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 @contextmanager
-def clear_disk_errors(folder: Path) -> Iterator[None]:
+def explain_disk_errors(folder: Path) -> Iterator[None]:
     """Turn a failure to write below a folder into one sentence that says what to do."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        raise cant_write(folder, error) from error
+        raise write_error(folder, error) from error
 
 
-def cant_write(folder: Path, error: Exception) -> ModelError:
+def write_error(folder: Path, error: Exception) -> ModelError:
     """Say that a training could not write, and that little is lost."""
     said = (error.strerror if isinstance(error, OSError) else None) or str(error)
     reason = (said.splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -104,13 +104,13 @@ def read_config(path: Path) -> Config:
             raise ModelError(f"{path}: the setting {name!r} is missing.")
     config = Config(**values)
     try:
-        check(config)
+        check_config(config)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     return config
 
 
-def check(config: Config) -> None:
+def check_config(config: Config) -> None:
     """Refuse a setting of another type, or out of its range, before hours are spent."""
     for one in fields(Config):
         value = getattr(config, one.name)
@@ -159,7 +159,7 @@ def _is(value: object, kind: str) -> bool:
     )
 
 
-def load_named(name: str) -> Dataset:
+def load_named_dataset(name: str) -> Dataset:
     """Load a dataset given as FOLDER:SPLIT, or as irds: and an ir_datasets id."""
     if name.startswith("irds:"):
         return load_dataset(name, "")

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from pseudoquery.errors import ModelError
 
-Said = TypeVar("Said")
+Broadcast = TypeVar("Broadcast")
 
 
 def is_first() -> bool:
@@ -36,11 +36,11 @@ def are_connected() -> bool:
 def wait_for_all() -> None:
     """Return when every process has come here."""
     if are_connected():
-        with clear_lost_processes():
+        with explain_lost_process():
             torch.distributed.barrier()
 
 
-def from_first(said: Said) -> Said:
+def broadcast_from_first(said: Broadcast) -> Broadcast:
     """Take what the first process says; machines may see a shared folder at different times."""
     if not are_connected():
         return said
@@ -50,7 +50,7 @@ def from_first(said: Said) -> Said:
 
 
 @contextmanager
-def all_or_none() -> Iterator[None]:
+def fail_together() -> Iterator[None]:
     """Let what fails in one process fail in all: none waits for one that has given up."""
     own: Exception | None = None
     try:
@@ -67,7 +67,7 @@ def all_or_none() -> Iterator[None]:
 
 
 @contextmanager
-def clear_lost_processes() -> Iterator[None]:
+def explain_lost_process() -> Iterator[None]:
     """Turn the loss of another process into one sentence that says what to do."""
     try:
         yield

@@ -41,7 +41,7 @@ class TrainingSet:
     """Queries left out, because no document answers them."""
 
 
-def training_set(dataset: Dataset) -> TrainingSet:
+def make_training_set(dataset: Dataset) -> TrainingSet:
     """Collect a dataset's texts and examples; a positive that is not in the corpus is an error."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     positives: dict[str, list[str]] = defaultdict(list)
@@ -66,7 +66,7 @@ def training_set(dataset: Dataset) -> TrainingSet:
     )
 
 
-def checksum(own: TrainingSet) -> str:
+def hash_training_set(own: TrainingSet) -> str:
     """Hash all texts and examples of a lesson."""
     digest = hashlib.sha256()
     for part in (*own.texts.items(), *map(asdict, own.examples)):
@@ -79,7 +79,7 @@ def query_key(own: TrainingSet, example: Example) -> str:
     return f"{own.name} {example.query_id}"
 
 
-def json_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Read the lines of a file of JSON objects."""
     try:
         return path.read_text(encoding="utf-8").splitlines()

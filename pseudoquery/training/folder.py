@@ -10,7 +10,7 @@ from pseudoquery.errors import ModelError
 from pseudoquery.files import write_atomically
 from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.config import Config, short_name
-from pseudoquery.training.examples import checksum
+from pseudoquery.training.examples import hash_training_set
 
 
 def begin_folder(folder: Path, config: Config, material: TokenisedSets) -> None:
@@ -53,6 +53,6 @@ def _descriptions(config: Config, material: TokenisedSets) -> dict[str, str]:
 
 def _checksums(config: Config, material: TokenisedSets) -> dict[str, str]:
     return {
-        short_name(name): checksum(own)
+        short_name(name): hash_training_set(own)
         for name, own in zip(config.train, material.lessons, strict=True)
     }

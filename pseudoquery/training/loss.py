@@ -105,7 +105,7 @@ def total_loss(
     return batch.share * loss
 
 
-def figure_2(batch: EmbeddedBatch, settings: Representation) -> dict[str, Tensor]:
+def contribution_statistics(batch: EmbeddedBatch, settings: Representation) -> dict[str, Tensor]:
     """Average the largest r(c_j) of each positive document, and their variance."""
     mask = batch.documents_mask[batch.positives]
     queries, vectors = batch.queries[:, 0].detach(), batch.documents.detach()[batch.positives]
@@ -147,12 +147,12 @@ class RankingLoss(nn.Module):
         )
         if self.teacher:
             labels = {**labels, "teacher": self.teacher.scores(features, MANY)}
-        batch = make_batch(
+        batch = assemble_batch(
             (queries["token_embeddings"], queries["attention_mask"].bool()),
             (documents["token_embeddings"], documents["attention_mask"].bool()),
             labels,
         )
-        self.statistics = figure_2(batch, self.settings)
+        self.statistics = contribution_statistics(batch, self.settings)
         return total_loss(batch, self.settings, self.distillation)
 
 
@@ -196,8 +196,8 @@ class CachedRankingLoss(CachedMultiVectorMultipleNegativesRankingLoss):
             cat_padded_token_embeddings(chunks, masks)
             for chunks, masks in zip(reps, masks_chunks, strict=True)
         )
-        batch = make_batch(queries, documents, self._labels)
-        self.statistics = figure_2(batch, self.settings)
+        batch = assemble_batch(queries, documents, self._labels)
+        self.statistics = contribution_statistics(batch, self.settings)
         loss = total_loss(batch, self.settings, self.distillation)
         if with_backward:
             torch.autograd.backward(loss)
@@ -205,7 +205,7 @@ class CachedRankingLoss(CachedMultiVectorMultipleNegativesRankingLoss):
         return loss
 
 
-def make_batch(
+def assemble_batch(
     queries: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor], label: Mapping[str, Tensor]
 ) -> EmbeddedBatch:
     """Put embeddings and masks together; with several processes, the documents of all of them.

@@ -12,7 +12,7 @@ from pseudoquery.search.bm25 import rank_by_words
 from pseudoquery.search.brute_force import rank_all
 from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.examples import TrainingSet, query_key
-from pseudoquery.training.negatives import Negatives, hard_negatives
+from pseudoquery.training.negatives import Negatives, select_hard_negatives
 
 MARGIN = 10
 """Positives and documents with the answer fall out, so more are ranked than are kept."""
@@ -30,16 +30,16 @@ def mine(model: MultiVectorEncoder, material: TokenisedSets, depth: int) -> Nega
             representation_of(model),
             2 * depth + MARGIN,
         )
-        negatives |= kept_negatives(own, places.tolist(), depth)
+        negatives |= select_from_rankings(own, places.tolist(), depth)
     return negatives
 
 
-def kept_negatives(
+def select_from_rankings(
     own: TrainingSet, places: Iterable[Sequence[int]], depth: int
 ) -> dict[str, list[str]]:
     """Keep, of the documents ranked for each query by their places, the best wrong ones."""
     return {
-        query_key(own, example): hard_negatives(
+        query_key(own, example): select_hard_negatives(
             example, (own.ids[place] for place in best), own.texts, depth
         )
         for example, best in zip(own.examples, places, strict=True)
@@ -53,5 +53,5 @@ def mine_by_words(lessons: Iterable[TrainingSet], depth: int) -> Negatives:
         queries = [example.query for example in own.examples]
         rankings = rank_by_words(own.texts.values(), queries, 2 * depth + MARGIN)
         places = ([place for place, _ in best] for best in rankings)
-        negatives |= kept_negatives(own, places, depth)
+        negatives |= select_from_rankings(own, places, depth)
     return negatives

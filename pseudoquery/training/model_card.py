@@ -18,7 +18,7 @@ from pseudoquery.encoding.model import PUBLISHED_MODEL, model_place, representat
 from pseudoquery.method.representation import Representation
 from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.config import Config, dataset_folder, short_name
-from pseudoquery.training.examples import checksum
+from pseudoquery.training.examples import hash_training_set
 from pseudoquery.version import VERSION
 
 PUBLISHED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -96,7 +96,7 @@ def make_card(facts: CardFacts) -> str:
     return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n"
 
 
-def facts_of(
+def collect_facts(
     config: Config,
     material: TokenisedSets,
     model: MultiVectorEncoder,
@@ -112,8 +112,8 @@ def facts_of(
             short_name(name),
             len(own.texts),
             len(own.examples),
-            licence_text(dataset_folder(name)),
-            checksum(own),
+            read_dataset_licence(dataset_folder(name)),
+            hash_training_set(own),
         )
         for name, own in zip(config.train, material.lessons, strict=True)
     ]
@@ -124,7 +124,7 @@ def facts_of(
     return CardFacts(
         base_id or base.absolute().name,
         base_id,
-        card_licence(base),
+        read_model_licence(base),
         representation_of(model),
         sources,
         settings,
@@ -132,7 +132,7 @@ def facts_of(
     )
 
 
-def licence_text(folder: Path) -> str:
+def read_dataset_licence(folder: Path) -> str:
     """Return the first paragraph of a dataset's README, where it states source and licence."""
     for name in README_NAMES:
         try:
@@ -146,7 +146,7 @@ def licence_text(folder: Path) -> str:
     return NOT_STATED
 
 
-def card_licence(folder: Path) -> str | None:
+def read_model_licence(folder: Path) -> str | None:
     """Read from a model's own card under which licence it is."""
     try:
         text = (folder / "README.md").read_text(encoding="utf-8", errors="replace")

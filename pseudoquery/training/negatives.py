@@ -13,15 +13,15 @@ from itertools import zip_longest
 from pathlib import Path
 
 from pseudoquery.errors import CorpusError
-from pseudoquery.evaluation.answer_match import contains
+from pseudoquery.evaluation.answer_match import contains_answer
 from pseudoquery.files import write_atomically
-from pseudoquery.training.examples import Example, TrainingSet, json_lines
+from pseudoquery.training.examples import Example, TrainingSet, read_lines
 
 Negatives = Mapping[str, Sequence[str]]
 """For each query's key, the ids of documents that look right and are wrong."""
 
 
-def hard_negatives(
+def select_hard_negatives(
     example: Example, ranked: Iterable[str], texts: Mapping[str, str], most: int
 ) -> list[str]:
     """Keep the best-ranked documents that are neither known to be right nor contain the answer."""
@@ -31,7 +31,7 @@ def hard_negatives(
             break
         if document in example.positives:
             continue
-        if example.answers and contains(texts[document], example.answers):
+        if example.answers and contains_answer(texts[document], example.answers):
             continue
         kept.append(document)
     return kept
@@ -48,7 +48,7 @@ def write_negatives(negatives: Negatives, path: Path) -> None:
 def read_negatives(path: Path) -> Negatives:
     """Read what `write_negatives` wrote."""
     negatives = {}
-    for number, line in enumerate(json_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
             row = json.loads(line)
             negatives[str(row["query"])] = [str(document) for document in row["negatives"]]

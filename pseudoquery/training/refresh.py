@@ -27,7 +27,7 @@ def negatives_path(folder: Path, step: int) -> Path:
     return folder / "negatives" / f"{step:08d}.jsonl"
 
 
-class Refresh(TrainerCallback):
+class NegativesRefresher(TrainerCallback):
     """Gives the course its negatives: the first ones, then newly mined ones every so many steps."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Refresh(TrainerCallback):
             return mine_by_words(self._course.material.lessons, depth)
         if step == 0 and source != "model":
             return read_negatives(Path(source))
-        precision = encoder_type(self._config)
+        precision = encoder_dtype(self._config)
         mixed = precision != torch.float32
         with torch.autocast(self._model.device.type, precision if mixed else None, enabled=mixed):
             return mine(self._model, self._course.material, depth)
@@ -97,7 +97,7 @@ class Refresh(TrainerCallback):
         return step == 0 and self._config.first_negatives == "random"
 
 
-def encoder_type(config: Config) -> torch.dtype:
+def encoder_dtype(config: Config) -> torch.dtype:
     """Say in which precision the encoder computes."""
     types = {"fp16": torch.float16, "bf16": torch.bfloat16}
     return types.get(config.precision, torch.float32)

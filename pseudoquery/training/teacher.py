@@ -14,7 +14,7 @@ from torch import Tensor
 from pseudoquery.encoding.model import representation_of
 from pseudoquery.errors import CorpusError
 from pseudoquery.training.distributed import gather_padded
-from pseudoquery.training.examples import json_lines
+from pseudoquery.training.examples import read_lines
 from pseudoquery.training.score_pairs import TASKS, embed_features, score_all
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -24,7 +24,7 @@ Scores = Mapping[str, Mapping[str, float]]
 def read_scores(path: Path) -> Scores:
     """Read a teacher's scores: {"query": id, "scores": {document id: score}} a line."""
     scores = {}
-    for number, line in enumerate(json_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
             row = json.loads(line)
             scores[str(row["query"])] = {

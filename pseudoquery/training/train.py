@@ -24,49 +24,49 @@ from pseudoquery.errors import CorpusError, ModelError
 from pseudoquery.files import replace_folder, write_atomically
 from pseudoquery.method.presets import preset
 from pseudoquery.training.batches import BatchMaker, TokenisedSets, make_blocks, tokenise_sets
-from pseudoquery.training.checkpoints import clear_disk_errors, last_checkpoint
-from pseudoquery.training.config import Config, check, load_named, short_name
+from pseudoquery.training.checkpoints import explain_disk_errors, find_last_checkpoint
+from pseudoquery.training.config import Config, check_config, load_named_dataset, short_name
 from pseudoquery.training.distributed import (
-    all_or_none,
-    clear_lost_processes,
-    from_first,
+    broadcast_from_first,
+    explain_lost_process,
+    fail_together,
     is_first,
     process_count,
     wait_for_all,
 )
-from pseudoquery.training.examples import query_key, training_set
+from pseudoquery.training.examples import make_training_set, query_key
 from pseudoquery.training.folder import begin_folder, compare_with_first
 from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
-from pseudoquery.training.model_card import facts_of, make_card
-from pseudoquery.training.refresh import Refresh, encoder_type
+from pseudoquery.training.model_card import collect_facts, make_card
+from pseudoquery.training.refresh import NegativesRefresher, encoder_dtype
 from pseudoquery.training.teacher import Scores, Teacher, read_scores
-from pseudoquery.training.trainer import RetrievalTrainer, no_bars
-from pseudoquery.training.validation import ValidationSet, Validator, validate, validation_set
+from pseudoquery.training.trainer import RetrievalTrainer, hide_progress_bars
+from pseudoquery.training.validation import ValidationSet, Validator, make_validation_set, validate
 
 LONGEST_WAIT = 7 * 24 * 3600
 """Seconds that processes wait for the one that mines or evaluates."""
 logger = logging.getLogger(__name__)
 
 
-@clear_lost_processes()
+@explain_lost_process()
 def train(config: Config, material: TokenisedSets | None = None) -> Path:
     """Carry out a training, or the rest of one; returns the folder of the finished model.
 
     Several trainings with the same data can share its tokenised `material`.
     """
-    check(config)
+    check_config(config)
     datasets = _trainer_library()
     folder = Path(config.output)
     arguments = _arguments(config, folder)  # from here on, processes can wait for each other
-    with all_or_none():
-        model = starting_model(config)
-        material = material or load_sets(config, model)
+    with fail_together():
+        model = load_starting_model(config)
+        material = material or load_training_sets(config, model)
         if is_first():
-            with clear_disk_errors(folder):
+            with explain_disk_errors(folder):
                 begin_folder(folder, config, material)
             _tell_left_out(material)
         exams = _validation_sets(config, model) if is_first() else []
-    with all_or_none():
+    with fail_together():
         if not is_first():
             compare_with_first(folder, config, material)
     course = BatchMaker(
@@ -76,7 +76,7 @@ def train(config: Config, material: TokenisedSets | None = None) -> Path:
         seed=config.seed,
         scores=_scores(config, material),
     )
-    refresh = Refresh(course, config, folder, model)
+    refresh = NegativesRefresher(course, config, folder, model)
     trainer = RetrievalTrainer(
         course,
         [refresh],
@@ -86,12 +86,12 @@ def train(config: Config, material: TokenisedSets | None = None) -> Path:
         loss=_loss(config, model),
         evaluator=Validator(exams) if config.evaluate_steps else None,
     )
-    found = from_first(last_checkpoint(folder / "checkpoints"))
-    with clear_disk_errors(folder):
+    found = broadcast_from_first(find_last_checkpoint(folder / "checkpoints"))
+    with explain_disk_errors(folder):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if is_first():
             if config.start_weight:
-                mix_weights(model, starting_model(config), config.start_weight)
+                mix_weights(model, load_starting_model(config), config.start_weight)
             _finish(folder, config, material, model, exams)
             history = json.dumps(trainer.state.log_history).encode()
             write_atomically(folder / "history.json", history)
@@ -100,7 +100,10 @@ def train(config: Config, material: TokenisedSets | None = None) -> Path:
 
 
 def _validation_sets(config: Config, model: MultiVectorEncoder) -> list[ValidationSet]:
-    return [validation_set(model, load_named(name), short_name(name)) for name in config.evaluate]
+    return [
+        make_validation_set(model, load_named_dataset(name), short_name(name))
+        for name in config.evaluate
+    ]
 
 
 def _finish(
@@ -115,10 +118,10 @@ def _finish(
         name: validate(model, exam) for name, exam in zip(config.evaluate, exams, strict=True)
     }
     write_atomically(folder / "figures.json", json.dumps(figures, indent=2).encode())
-    card = make_card(facts_of(config, material, model, figures))
+    card = make_card(collect_facts(config, material, model, figures))
 
     def write(place: Path) -> None:
-        with no_bars():
+        with hide_progress_bars():
             model.save_pretrained(str(place), create_model_card=False)
         write_atomically(place / "README.md", card.encode())
 
@@ -133,7 +136,7 @@ def mix_weights(model: MultiVectorEncoder, other: MultiVectorEncoder, share: flo
             own.lerp_(others[name].to(own.device), share)
 
 
-def starting_model(config: Config) -> MultiVectorEncoder:
+def load_starting_model(config: Config) -> MultiVectorEncoder:
     """Load the model that a training begins with."""
     model = load_model(config.model, preset(config.preset, **config.representation))
     model.max_seq_length = min(
@@ -142,7 +145,7 @@ def starting_model(config: Config) -> MultiVectorEncoder:
     return model
 
 
-def load_sets(
+def load_training_sets(
     config: Config, model: MultiVectorEncoder, cache: Path | None = None
 ) -> TokenisedSets:
     """Load and tokenise what a training learns from; a folder as cache keeps the tokens."""
@@ -153,7 +156,7 @@ def load_sets(
                 f"two of the sets to train on are called {name!r}, so that their queries can't be "
                 "told apart; rename a folder."
             )
-    lessons = [training_set(load_named(name)) for name in config.train]
+    lessons = [make_training_set(load_named_dataset(name)) for name in config.train]
     return tokenise_sets(model, lessons, config.document_tokens, cache)
 
 
@@ -163,7 +166,7 @@ def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRank
     )
     teacher = None
     if config.teacher and not config.teacher.endswith(".jsonl"):
-        teacher = Teacher(load_model(config.teacher), encoder_type(config))
+        teacher = Teacher(load_model(config.teacher), encoder_dtype(config))
         if teacher.model.tokenizer.get_vocab() != model.tokenizer.get_vocab():
             raise ModelError(
                 f"the teacher {config.teacher!r} has another vocabulary than the model; "
@@ -191,7 +194,9 @@ def _scores(config: Config, material: TokenisedSets) -> Scores | None:
     return scores
 
 
-def _blocks_by_set(course: BatchMaker, config: Config, refresh: Refresh, datasets: Any) -> Any:
+def _blocks_by_set(
+    course: BatchMaker, config: Config, refresh: NegativesRefresher, datasets: Any
+) -> Any:
     """Give the trainer the rows of each lesson, in blocks, as a dataset of its own.
 
     A batch comes from one of them: documents of another collection would be easy negatives, and

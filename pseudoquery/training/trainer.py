@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from pseudoquery.errors import ModelError
 from pseudoquery.training.batches import BatchMaker
-from pseudoquery.training.checkpoints import cant_write, seal, unseal
+from pseudoquery.training.checkpoints import seal, unseal, write_error
 from pseudoquery.training.distributed import is_first, wait_for_all
 
 # What a checkpoint of another model makes the libraries raise.
@@ -45,11 +45,11 @@ class RetrievalTrainer(MultiVectorEncoderTrainer):
         self, course: BatchMaker, callbacks: Sequence[TrainerCallback], **rest: Any
     ) -> None:
         super().__init__(
-            data_collator=cast(Any, RowNumbers()), callbacks=[*callbacks, Shuffle()], **rest
+            data_collator=cast(Any, RowCollator()), callbacks=[*callbacks, EpochSetter()], **rest
         )
         self._course = course
         self.remove_callback(ProgressCallback)
-        self.add_callback(Bar())
+        self.add_callback(TrainingBar())
 
     def collect_features(
         self, inputs: dict[str, Tensor | Any]
@@ -71,7 +71,7 @@ class RetrievalTrainer(MultiVectorEncoderTrainer):
         """Leave out the generated model card: `card` writes a better one."""
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
-        with no_bars():
+        with hide_progress_bars():
             self.model.save_pretrained(str(output_dir), create_model_card=False)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -89,11 +89,11 @@ class RetrievalTrainer(MultiVectorEncoderTrainer):
         # torch and safetensors do not raise OSError when a disk is full.
         except (OSError, RuntimeError, SafetensorError) as error:
             shutil.rmtree(checkpoint, ignore_errors=True)
-            raise cant_write(folder, error) from error
+            raise write_error(folder, error) from error
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
         try:
-            with no_bars():
+            with hide_progress_bars():
                 super()._load_from_checkpoint(checkpoint_path)
         except UNREADABLE as error:
             raise ModelError(
@@ -102,7 +102,7 @@ class RetrievalTrainer(MultiVectorEncoderTrainer):
             ) from error
 
 
-class RowNumbers:
+class RowCollator:
     """The collator: hands on the numbers of the rows, block after block."""
 
     valid_label_columns = ()  # the trainer asks this of its collator
@@ -112,7 +112,7 @@ class RowNumbers:
         return {"rows": torch.tensor([row for block in blocks for row in block["rows"]])}
 
 
-class Shuffle(TrainerCallback):
+class EpochSetter(TrainerCallback):
     """Tells the innermost sampler the epoch, which wrappers around it may keep to themselves."""
 
     def on_epoch_begin(
@@ -130,7 +130,7 @@ class Shuffle(TrainerCallback):
         sampler.set_epoch(int(state.epoch or 0))
 
 
-class Bar(ProgressCallback):
+class TrainingBar(ProgressCallback):
     """A progress bar with the loss in it; figures get a line of their own."""
 
     def on_log(
@@ -160,7 +160,7 @@ class Bar(ProgressCallback):
 
 
 @contextmanager
-def no_bars() -> Iterator[None]:
+def hide_progress_bars() -> Iterator[None]:
     """Hide the progress bar over weights that are written in no time."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

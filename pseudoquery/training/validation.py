@@ -41,7 +41,7 @@ class ValidationSet:
     that are not in the corpus are counted with places of their own below zero."""
 
 
-def validation_set(
+def make_validation_set(
     model: MultiVectorEncoder, dataset: Dataset, name: str = "", cache: Path | None = None
 ) -> ValidationSet:
     """Tokenise a collection's documents, whole, and its judged queries."""

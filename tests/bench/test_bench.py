@@ -14,7 +14,7 @@ import torch
 from sklearn.cluster import KMeans
 
 from pseudoquery.bench.build import run_watched, write_speed
-from pseudoquery.bench.compare import compare
+from pseudoquery.bench.compare import compare_reports
 from pseudoquery.bench.encode import operations, synthetic_texts
 from pseudoquery.bench.kmeans import (
     ENCODERS,
@@ -22,14 +22,14 @@ from pseudoquery.bench.kmeans import (
     LOCALITY,
     PLACED,
     REPLAYED,
-    clustered,
-    encoder,
+    cluster_tokens,
+    encoder_job,
     hard_tokens,
     synthetic_tokens,
 )
 from pseudoquery.bench.kmeans import operations as bert_operations
-from pseudoquery.bench.machine import bandwidth, floor, rate, synthetic_vectors, timed
-from pseudoquery.bench.report import Check, Measured, Report, duration
+from pseudoquery.bench.machine import bandwidth, floor, rate, synthetic_vectors, time_jobs
+from pseudoquery.bench.report import Check, Report, Timing, format_duration
 from pseudoquery.cli.bench import show
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.precision import available
@@ -125,9 +125,9 @@ def test_only_ratios_are_compared_each_in_its_direction() -> None:
             Check("growth", growth, 1, unit="MB"),
         ]
         data = {"documents": 3, "disk_gb_per_s": growth}
-        return Report("build", data, [Measured("a", growth, growth)], checks, {})
+        return Report("build", data, [Timing("a", growth, growth)], checks, {})
 
-    changes = compare(report(1.0, 0.2, 7.0), report(4.0, 0.1, 90.0).as_json())
+    changes = compare_reports(report(1.0, 0.2, 7.0), report(4.0, 0.1, 90.0).as_json())
     assert [(change.what, change.factor) for change in changes] == [
         ("speed / another's", 4),
         ("share / the whole", 2),
@@ -135,7 +135,7 @@ def test_only_ratios_are_compared_each_in_its_direction() -> None:
     ]
     assert [change.worse for change in changes] == [True, True, False]
     assert not any(
-        change.worse for change in compare(report(1, 1, 7), report(1.4, 0.7, 1).as_json())
+        change.worse for change in compare_reports(report(1, 1, 7), report(1.4, 0.7, 1).as_json())
     )
 
 
@@ -248,7 +248,7 @@ def test_floors_grow_with_the_work() -> None:
 
 def test_jobs_take_turns() -> None:
     done: list[str] = []
-    taken = timed({"a": lambda: done.append("a"), "b": lambda: done.append("b")}, 2)
+    taken = time_jobs({"a": lambda: done.append("a"), "b": lambda: done.append("b")}, 2)
     assert done == ["a", "b"] * 3
     assert set(taken) == {"a", "b"}
 
@@ -278,7 +278,7 @@ def test_operations_of_an_encoder(tiny_model_path: str) -> None:
 
 
 def test_a_report_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [Measured("something", 0.02, 0.004, "a note"), Measured("other", 2e-6, 1e-6)]
+    rows = [Timing("something", 0.02, 0.004, "a note"), Timing("other", 2e-6, 1e-6)]
     checks = [Check("good", 0.4, 0.5), Check("bad", 0.4, 0.5, at_most=False)]
     show(Report("search", {"documents": 3}, rows, checks, {"cores": 2}))
     shown = capsys.readouterr().out
@@ -286,7 +286,7 @@ def test_a_report_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in shown
     assert "✓ good: 0.4  (to reach: ≤ 0.5)" in shown
     assert "✗ bad: 0.4  (to reach: ≥ 0.5)" in shown
-    assert duration(75) == "75.00 s"
+    assert format_duration(75) == "75.00 s"
 
 
 def test_the_disk_has_a_speed(tmp_path: Path) -> None:
@@ -296,14 +296,14 @@ def test_the_disk_has_a_speed(tmp_path: Path) -> None:
 
 def test_tokens_without_clusters_move_for_long() -> None:
     tokens, weights = hard_tokens(8, 512, 16), torch.ones(8, 512)
-    runs = [clustered(tokens, weights, 8, n).assignments for n in (9, 10)]
+    runs = [cluster_tokens(tokens, weights, 8, n).assignments for n in (9, 10)]
     assert (runs[0] != runs[1]).any(dim=1).sum() > 4
 
 
 def test_tokens_without_clusters_are_cut_by_place() -> None:
     tokens, weights = hard_tokens(2, 128, 16), torch.ones(2, 128)
     plain, placed = (
-        clustered(tokens, weights, 4, 10, locality).assignments for locality in (0.0, LOCALITY)
+        cluster_tokens(tokens, weights, 4, 10, locality).assignments for locality in (0.0, LOCALITY)
     )
     borders = [(labels[:, 1:] != labels[:, :-1]).sum() for labels in (plain, placed)]
     assert borders[1] < borders[0] / 2
@@ -314,7 +314,7 @@ def test_an_iteration_is_what_scikit_learn_calls_one() -> None:
     seeds = seed_positions(torch.ones(1, 200, dtype=torch.bool), 4, "equal-interval")[0]
     for iterations in (1, 2, 5):
         theirs = KMeans(4, init=tokens[seeds].numpy(), n_init=1, tol=0, max_iter=iterations)
-        ours = clustered(tokens[None], torch.ones(1, 200), 4, iterations)
+        ours = cluster_tokens(tokens[None], torch.ones(1, 200), 4, iterations)
         np.testing.assert_allclose(
             ours.centroids[0], theirs.fit(tokens.numpy()).cluster_centers_, atol=1e-4
         )
@@ -325,7 +325,7 @@ def test_operations_of_a_shape() -> None:
     layers = 12 * (4 * 768**2 + 2 * 768 * 3072)
     assert bert_operations(0, **ENCODERS["BERT-base"]) == 2 * layers
     assert bert_operations(512, **ENCODERS["BERT-base"]) == 2 * (layers + 12 * 2 * 512 * 768)
-    states = encoder("MiniLM-L6", 2, 3, "cpu")().last_hidden_state
+    states = encoder_job("MiniLM-L6", 2, 3, "cpu")().last_hidden_state
     assert states.shape == (2, 3, ENCODERS["MiniLM-L6"]["hidden_size"])
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks import capacity
 from benchmarks.capacity import BYTES_OF_A_NUMBER, PAGE, Plan
 from pseudoquery.bench.machine import synthetic_vectors
-from pseudoquery.bench.search import fill
+from pseudoquery.bench.search import fill_store
 from pseudoquery.search.structures import FLAT8_BELOW, Structures
 from pseudoquery.storage.segments import VECTOR_TYPES
 
@@ -134,7 +134,7 @@ def test_an_index_takes_the_bytes_that_are_computed(tmp_path: Path) -> None:
     plan = Plan(documents=300, k=4, dimension=64)
     made = synthetic_vectors(300, 4, 64)
     for kind in VECTOR_TYPES:
-        store = fill(tmp_path / kind, made, kind)
+        store = fill_store(tmp_path / kind, made, kind)
         with store.snapshot() as snapshot:
             held = sum(
                 segment.vectors.nbytes + (0 if segment.scales is None else segment.scales.nbytes)

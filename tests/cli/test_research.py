@@ -16,7 +16,7 @@ from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.corpus.documents import read_qrels
 from pseudoquery.encoding.model import load_model
 from pseudoquery.evaluation.evaluate import SearchPlan, compute_figures
-from pseudoquery.evaluation.measures import MEASURES, compare_runs, evaluate, average
+from pseudoquery.evaluation.measures import MEASURES, average, compare_runs, evaluate
 from pseudoquery.evaluation.trec_runs import Run, read_run
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset

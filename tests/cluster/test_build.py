@@ -14,8 +14,8 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.building.build import build, build_notes, refuse
 from pseudoquery.building.folder_shards import FolderShards
-from pseudoquery.cluster.build import BuildOrder, encoding_worker, read_file
-from pseudoquery.cluster.ray import _pool, connected
+from pseudoquery.cluster.build import ReadPlan, encoding_worker, read_file
+from pseudoquery.cluster.ray import _pool, connect
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError, OnBad
 from pseudoquery.index import Index
 from pseudoquery.records import Added
@@ -40,7 +40,7 @@ def encoded(index: Index, corpus: Path) -> dict[str, bytes]:
     """Do the cluster's part of a build; returns the shards by their names."""
     model = index.model
     work = encoding_worker(lambda: model, index.settings)
-    order = BuildOrder([str(corpus)], {}, frozenset())
+    order = ReadPlan([str(corpus)], {}, frozenset())
     answers = map(work, read_file(order, ({"file": 0}, b"")))
     return {facts["name"]: body for facts, body in answers if "name" in facts}
 
@@ -111,7 +111,7 @@ def test_a_plain_build_finishes_what_a_cluster_began(
 
 def test_a_name_tells_content_and_place(corpus: Path) -> None:
     def names(there: frozenset[str] = frozenset()) -> list[tuple[str, bool]]:
-        messages = read_file(BuildOrder([str(corpus)], {}, there), ({"file": 0}, b""))
+        messages = read_file(ReadPlan([str(corpus)], {}, there), ({"file": 0}, b""))
         return [(facts["name"], body != b"") for facts, body in messages if "name" in facts]
 
     before = names()
@@ -182,7 +182,7 @@ def test_a_full_disk_loses_nothing(
 
 def test_bad_records_travel_before_the_good(tmp_path: Path) -> None:
     path = write(tmp_path / "d.jsonl", {"id": "a", "text": "x"}, "{", {"id": "b", "text": "y"})
-    bad, shard, end = read_file(BuildOrder([str(path)], {}, frozenset()), ({"file": 0}, b""))
+    bad, shard, end = read_file(ReadPlan([str(path)], {}, frozenset()), ({"file": 0}, b""))
     assert f"{path} line 2: not valid JSON" in bad[0]["bad"][0]
     assert shard[0]["documents"] == 2
     assert end[0]["shards"] == 1
@@ -227,7 +227,7 @@ def test_a_cluster_that_is_not_there(on: str, said: str, corpus: Path, run: Run)
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     missing = pytest.raises(ClusterError, match=r"run: pip install 'pseudoquery\[ray\]'")
-    with missing, connected("local"):
+    with missing, connect("local"):
         pass
 
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from pseudoquery.building.build import build
 from pseudoquery.building.milvus_shards import MilvusShards
 from pseudoquery.building.shard import SHARD_DOCUMENTS, documents_in, first_position
-from pseudoquery.cluster.build import OnEncoded, build_on
-from pseudoquery.cluster.ray import Work, WorkerMessage, connected, map_on_workers
+from pseudoquery.cluster.build import OnEncoded, build_on_cluster
+from pseudoquery.cluster.ray import Work, WorkerMessage, connect, map_on_workers
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
@@ -180,7 +180,7 @@ def test_a_node_that_dies_costs_no_document(
     nodes: Nodes, corpus: Path, plain: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     encoded: list[int] = []
-    added = build_on(
+    added = build_on_cluster(
         nodes.address,
         str(corpus),
         tmp_path / "index",
@@ -212,7 +212,7 @@ def test_a_killed_build_goes_on(
     def on_encoded(_: int) -> None:
         kept.append(all(path.stat().st_ino == number for path, number in left.items()))
 
-    added = build_on(
+    added = build_on_cluster(
         nodes.address,
         str(corpus),
         folder,
@@ -257,7 +257,7 @@ def test_milvus_gets_each_document_once(
     assert (alone.code, '"on": "a cluster"' in alone.err) == (2, True)
     encoded: list[int] = []
     added = list(
-        build_on(
+        build_on_cluster(
             nodes.address,
             str(corpus),
             address,
@@ -383,7 +383,7 @@ def test_a_worker_that_always_dies_ends_the_run(nodes: Nodes) -> None:
 
         return work
 
-    with connected(nodes.address), pytest.raises(ClusterError, match="has given up, after up to 4"):
+    with connect(nodes.address), pytest.raises(ClusterError, match="has given up, after up to 4"):
         list(map_on_workers([({}, b"poison")], begin))
 
 
@@ -397,7 +397,7 @@ def test_what_is_left_early_leaves_no_thread_behind(nodes: Nodes) -> None:
         raise CorpusError("line 31 is bad")
 
     files: list[WorkerMessage] = [({"file": file}, b"") for file in range(3)]
-    with connected(nodes.address):
+    with connect(nodes.address):
         before = set(threading.enumerate())
         with pytest.raises(CorpusError, match="line 31 is bad"):
             list(map_on_workers(files, begin, read))

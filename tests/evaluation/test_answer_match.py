@@ -9,7 +9,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pseudoquery.evaluation.answer_match import contains, top_accuracy
+from pseudoquery.evaluation.answer_match import contains_answer, top_accuracy
 
 DPR_TOKEN = regex.compile(r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])")
 
@@ -61,8 +61,8 @@ def test_words(text: str, expected: list[str]) -> None:
     ],
 )
 def test_contained(text: str, answer: str) -> None:
-    assert contains(text, [answer])
-    assert contains(text, ["certainly not", answer])
+    assert contains_answer(text, [answer])
+    assert contains_answer(text, ["certainly not", answer])
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def test_contained(text: str, answer: str) -> None:
     ],
 )
 def test_not_contained(text: str, answer: str) -> None:
-    assert not contains(text, [answer])
+    assert not contains_answer(text, [answer])
 
 
 def test_no_answers() -> None:
-    assert not contains("anything", [])
-    assert contains("anything", iter(["", "anything"]))
+    assert not contains_answer("anything", [])
+    assert contains_answer("anything", iter(["", "anything"]))
 
 
 @pytest.mark.parametrize("text", ["Nile", "", "the river Nile " * 1000])
 def test_a_text_is_prepared_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = ("Nile", "Niger", "", "river nile")
-    first = [contains(text, [answer]) for answer in answers]
+    first = [contains_answer(text, [answer]) for answer in answers]
     monkeypatch.setattr("pseudoquery.evaluation.answer_match._TOKEN", None)
-    assert [contains(text, [answer]) for answer in answers] == first
+    assert [contains_answer(text, [answer]) for answer in answers] == first
 
 
 def slowly(text: str, answers: list[str]) -> bool:
@@ -143,17 +143,17 @@ scraps = st.lists(pieces, max_size=10).map("".join)
 
 @given(text=scraps | st.text(), answers=st.lists(scraps | st.text(max_size=3), max_size=3))
 def test_agrees_with_the_slow_way(text: str, answers: list[str]) -> None:
-    assert contains(text, answers) == slowly(text, answers)
+    assert contains_answer(text, answers) == slowly(text, answers)
 
 
 @given(before=st.text(), answer=st.text(), after=st.text())
 def test_an_answer_between_spaces_is_found(before: str, answer: str, after: str) -> None:
     # A mark at the start would join the letter that is before it, were there no space.
     text = f"{before} {answer} {after}"
-    assert contains(text, [answer]) == bool(words(answer))
+    assert contains_answer(text, [answer]) == bool(words(answer))
     for form in ("NFC", "NFD"):
         same = unicodedata.normalize(form, text)
-        assert contains(same, [answer]) == bool(words(answer))
+        assert contains_answer(same, [answer]) == bool(words(answer))
 
 
 def test_top_accuracy_by_hand() -> None:

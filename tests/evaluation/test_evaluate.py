@@ -14,8 +14,8 @@ from pseudoquery.cli.terminal import line_count
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.errors import ModelError, QueryError
 from pseudoquery.evaluation import evaluate as trial
-from pseudoquery.evaluation.evaluate import SearchPlan, figures_of, index_dataset, search_all
-from pseudoquery.evaluation.measures import MEASURES, evaluate, means
+from pseudoquery.evaluation.evaluate import SearchPlan, compute_figures, index_dataset, search_all
+from pseudoquery.evaluation.measures import MEASURES, average, evaluate
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Document, Qrel, Query
@@ -116,13 +116,13 @@ def test_how_it_is_asked_changes_the_run(index: Index) -> None:
 
 def test_figures_by_judgement(index: Index) -> None:
     run = search_all(index, dataset(), SearchPlan(), nothing)
-    figures = figures_of(run, dataset())
+    figures = compute_figures(run, dataset())
     assert list(figures) == list(MEASURES)
-    assert means(figures) == evaluate(run, QRELS)
-    assert 0 < means(figures)["RR@10"] < 1
-    assert list(figures_of(run, dataset(), ["P@3"])) == ["P@3"]
+    assert average(figures) == evaluate(run, QRELS)
+    assert 0 < average(figures)["RR@10"] < 1
+    assert list(compute_figures(run, dataset(), ["P@3"])) == ["P@3"]
     within = ["RR@10", "nDCG@10", "Success@1", "Success@5", "Success@20"]
-    assert list(figures_of(run, dataset(), MEASURES, 20)) == within
+    assert list(compute_figures(run, dataset(), MEASURES, 20)) == within
 
 
 def test_figures_by_answer() -> None:
@@ -142,9 +142,9 @@ def test_figures_by_answer() -> None:
         "not asked": [("of another collection", 1.0)],
     }
     judged = [Qrel(name, "d1", 1) for name in ("first", "sixth", "missing", "without")]
-    figures = figures_of(run, dataset(queries, judged), ["RR@10"])
+    figures = compute_figures(run, dataset(queries, judged), ["RR@10"])
     assert list(figures) == ["RR@10", "answer@1", "answer@5", "answer@20", "answer@100"]
-    assert means(figures)["RR@10"] == 1 / 4
+    assert average(figures)["RR@10"] == 1 / 4
     by_hand = {"first": 1.0, "sixth": 0.0, "unjudged": 1.0, "missing": 0.0}
     assert figures["answer@1"] == figures["answer@5"] == by_hand
     assert figures["answer@20"] == figures["answer@100"] == {**by_hand, "sixth": 1.0}
@@ -154,11 +154,11 @@ def test_figures_by_answer_alone() -> None:
     """Where nothing is judged, measures by judgement would all be zero; they are left out."""
     queries = [Query("right", "?", (TEXTS["d1"],)), Query("wrong", "?", ("nowhere",))]
     run = {"right": [("d1", 1.0)], "wrong": [("d1", 1.0)]}
-    assert list(figures_of(run, dataset(queries, ()), depth=19)) == ["answer@1", "answer@5"]
-    figures = figures_of(run, dataset(queries, ()))
+    assert list(compute_figures(run, dataset(queries, ()), depth=19)) == ["answer@1", "answer@5"]
+    figures = compute_figures(run, dataset(queries, ()))
     assert list(figures) == ["answer@1", "answer@5", "answer@20", "answer@100"]
-    assert set(means(figures).values()) == {0.5}
-    assert figures_of(run, dataset([Query("right", "?")], ())) == {}
+    assert set(average(figures).values()) == {0.5}
+    assert compute_figures(run, dataset([Query("right", "?")], ())) == {}
 
 
 def test_the_title_is_a_part_of_the_text() -> None:
@@ -169,7 +169,7 @@ def test_the_title_is_a_part_of_the_text() -> None:
         (Query("q", "?", ("nile",)),),
         (),
     )
-    assert figures_of({"q": [("d", 1.0)]}, titled)["answer@1"] == {"q": 1.0}
+    assert compute_figures({"q": [("d", 1.0)]}, titled)["answer@1"] == {"q": 1.0}
 
 
 def test_a_document_that_the_collection_has_not() -> None:
@@ -178,9 +178,11 @@ def test_a_document_that_the_collection_has_not() -> None:
     with pytest.raises(
         QueryError, match=r"2 documents that small has not, the first is 'b'; .*\.$"
     ):
-        figures_of(run, dataset(queries, []))
+        compute_figures(run, dataset(queries, []))
     deep = {"q": [(f"d{number % 20}", 0.0) for number in range(100)] + [("x", -1.0)]}
-    assert figures_of(deep, dataset(queries, []))["answer@100"] == {"q": 1.0}, "too deep to matter"
+    assert compute_figures(deep, dataset(queries, []))["answer@100"] == {"q": 1.0}, (
+        "too deep to matter"
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_a_document_that_the_collection_has_not() -> None:
 def test_a_measure_that_cannot_be_computed(name: str) -> None:
     """Some of these would end the whole process, inside trec_eval."""
     with pytest.raises(QueryError, match=r"there is no measure .*\.$"):
-        figures_of({"q0": [("d0", 1.0)]}, dataset(), [name])
+        compute_figures({"q0": [("d0", 1.0)]}, dataset(), [name])
 
 
 def test_the_model_of_an_index_must_be_there(
@@ -211,7 +213,7 @@ def test_a_folder_on_disk(tmp_path: Path, index: Index) -> None:
     (tmp_path / "qrels" / "dev.tsv").write_text("".join(f"{q} 0 {d} {r}\n" for q, d, r in QRELS))
     loaded = load_dataset(str(tmp_path), "dev")
     run = search_all(index, loaded, SearchPlan(), nothing)
-    assert figures_of(run, loaded) == figures_of(
+    assert compute_figures(run, loaded) == compute_figures(
         search_all(index, dataset(), SearchPlan(), nothing), dataset()
     )
 

@@ -10,10 +10,10 @@ from pseudoquery.evaluation.measures import (
     MEASURES,
     Comparison,
     answer_accuracy,
-    compare,
+    average,
+    compare_runs,
     evaluate,
-    means,
-    per_query,
+    measure_per_query,
 )
 from pseudoquery.evaluation.trec_runs import Run
 from pseudoquery.records import Qrel, Query
@@ -59,7 +59,9 @@ def test_a_query_missing_from_the_run_counts_as_zero() -> None:
     qrels = [Qrel(query, "a", 1) for query in ("1", "2", "3", "4")]
     run: Run = {"1": falling("a"), "2": falling("x", "a"), "3": []}
     assert evaluate(run, qrels, TWO) == {"RR@10": 1.5 / 4, "Success@20": 2 / 4}
-    assert per_query(run, qrels, ["RR@10"]) == {"RR@10": {"1": 1.0, "2": 0.5, "3": 0.0, "4": 0.0}}
+    assert measure_per_query(run, qrels, ["RR@10"]) == {
+        "RR@10": {"1": 1.0, "2": 0.5, "3": 0.0, "4": 0.0}
+    }
 
 
 def test_an_empty_run_scores_zero() -> None:
@@ -70,7 +72,7 @@ def test_an_empty_run_scores_zero() -> None:
 def test_a_query_without_judgements_does_not_count() -> None:
     run = {"1": falling("a"), "unjudged": falling("x")}
     assert evaluate(run, [Qrel("1", "a", 1)]) == dict.fromkeys(MEASURES, 1.0)
-    assert list(per_query(run, [Qrel("1", "a", 1)], TWO)["RR@10"]) == ["1"]
+    assert list(measure_per_query(run, [Qrel("1", "a", 1)], TWO)["RR@10"]) == ["1"]
 
 
 def test_a_query_without_a_right_document_counts_as_zero() -> None:
@@ -118,7 +120,7 @@ def test_an_unknown_measure_is_said_in_one_sentence(name: str) -> None:
 
 
 def test_means_of_nothing_are_zero() -> None:
-    assert means({"RR@10": {}, "P@1": {"1": 1.0, "2": 0.0}}) == {"RR@10": 0.0, "P@1": 0.5}
+    assert average({"RR@10": {}, "P@1": {"1": 1.0, "2": 0.0}}) == {"RR@10": 0.0, "P@1": 0.5}
 
 
 def test_answers_by_hand() -> None:
@@ -134,34 +136,34 @@ def test_answers_by_hand() -> None:
     assert list(accuracy) == ["answer@1", "answer@5", "answer@20", "answer@100"]
     assert accuracy["answer@1"] == {"1": 0.0, "2": 1.0, "3": 0.0}
     assert accuracy["answer@5"] == {"1": 1.0, "2": 1.0, "3": 0.0}
-    assert means(accuracy)["answer@5"] == pytest.approx(2 / 3)
+    assert average(accuracy)["answer@5"] == pytest.approx(2 / 3)
     assert answer_accuracy(run, queries[3:], texts) == {}
 
 
 def test_two_runs_compared() -> None:
     first = {"1": 1.0, "2": 0.5, "3": 0.0, "4": 1.0}
     second = {"4": 0.5, "3": 0.25, "2": 0.5, "1": 0.0}  # in another order
-    found = compare({"RR@10": first, "P@1": first}, {"RR@10": second})
+    found = compare_runs({"RR@10": first, "P@1": first}, {"RR@10": second})
     expected = stats.ttest_rel([1.0, 0.5, 0.0, 1.0], [0.0, 0.5, 0.25, 0.5]).pvalue
     assert found == [Comparison("RR@10", 0.625, 0.3125, 2, 1, expected)]
 
 
 @pytest.mark.parametrize("values", [{}, {"1": 0.5}, {"1": 0.5, "2": 1.0}])
 def test_equal_runs_do_not_differ(values: dict[str, float]) -> None:
-    found = compare({"RR@10": values}, {"RR@10": values})[0]
+    found = compare_runs({"RR@10": values}, {"RR@10": values})[0]
     assert (found.better, found.worse, found.p_value) == (0, 0, 1.0)
-    assert found.first == found.second == means({"RR@10": values})["RR@10"]
+    assert found.first == found.second == average({"RR@10": values})["RR@10"]
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")
 def test_runs_that_differ_alike_everywhere_have_a_p_value() -> None:
-    found = compare({"P@1": {"1": 1.0, "2": 1.0}}, {"P@1": {"1": 0.0, "2": 0.0}})[0]
+    found = compare_runs({"P@1": {"1": 1.0, "2": 1.0}}, {"P@1": {"1": 0.0, "2": 0.0}})[0]
     assert (found.better, found.worse) == (2, 0)
     assert 0 <= found.p_value <= 1
-    alone = compare({"P@1": {"1": 1.0}}, {"P@1": {"1": 0.0}})[0]
+    alone = compare_runs({"P@1": {"1": 1.0}}, {"P@1": {"1": 0.0}})[0]
     assert alone.p_value == 1.0, "one query proves nothing"
 
 
 def test_runs_on_other_queries_cannot_be_compared() -> None:
     with pytest.raises(QueryError, match="not judged on the same queries"):
-        compare({"P@1": {"1": 1.0}}, {"P@1": {"2": 1.0}})
+        compare_runs({"P@1": {"1": 1.0}}, {"P@1": {"2": 1.0}})

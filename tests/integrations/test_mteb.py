@@ -18,7 +18,7 @@ from pseudoquery.corpus.export import JudgedSplit, export
 from pseudoquery.encoding.encode import document_text, encode_queries, encode_texts
 from pseudoquery.encoding.model import fingerprint, representation_of
 from pseudoquery.errors import QueryError
-from pseudoquery.evaluation.evaluate import SearchPlan, figures_of, search_all
+from pseudoquery.evaluation.evaluate import SearchPlan, compute_figures, search_all
 from pseudoquery.index import Index
 from pseudoquery.integrations.mteb import SearchModel
 from pseudoquery.method.presets import preset
@@ -73,7 +73,7 @@ def test_the_figures_are_our_own(
     index = Index.create(tmp_path / "index", model=tiny_model)
     index.add(dataset.documents())
     run = search_all(index, dataset, SearchPlan(mode=mode, exact=True), lambda _: None)
-    own = {name: sum(each.values()) / 12 for name, each in figures_of(run, dataset).items()}
+    own = {name: sum(each.values()) / 12 for name, each in compute_figures(run, dataset).items()}
     assert 0 < own["nDCG@10"] < 1
     assert found["ndcg_at_10"] == pytest.approx(own["nDCG@10"], abs=1e-5)  # MTEB rounds
     assert found["mrr_at_10"] == pytest.approx(own["RR@10"], abs=1e-5)

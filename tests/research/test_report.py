@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from pseudoquery.errors import ModelError
-from pseudoquery.research.report import by_row, headline, markdown, plot, write_report
+from pseudoquery.research.report import (
+    draw_plot,
+    format_report,
+    group_by_row,
+    headline_measure,
+    write_report,
+)
 from pseudoquery.research.tables import EXPERIMENTS, ROWS, Experiment
 
 MEASURES = ("RR@10", "RR@100", "nDCG@10", "Success@20", "R@1000")
@@ -60,7 +66,7 @@ def results(experiment: Experiment) -> list[dict[str, Any]]:
 
 def test_a_table() -> None:
     experiment = EXPERIMENTS["table2"]
-    text = markdown("table2", experiment, results(experiment))
+    text = format_report("table2", experiment, results(experiment))
     documents, pages = text.split("## medquad-pages")
     assert "| documents as | vectors | MRR@10 | MRR@100 | top-20 |" in documents
     assert "| documents as | vectors | nDCG@10 | MRR@100 | top-20 |" in pages
@@ -79,11 +85,11 @@ def test_a_table() -> None:
 def test_one_seed_has_no_spread() -> None:
     experiment = EXPERIMENTS["table2"]
     alone = [one for one in results(experiment) if one["seed"] == 0]
-    text = markdown("table2", experiment, alone)
+    text = format_report("table2", experiment, alone)
     assert "±" not in text
     assert "- one training a row" in text
     some = [*alone, *(one for one in results(experiment) if one["seed"] and one["row"] == "mean")]
-    assert "a row without ± is one training" in markdown("table2", experiment, some)
+    assert "a row without ± is one training" in format_report("table2", experiment, some)
 
 
 def test_files_and_plots(tmp_path: Path) -> None:
@@ -102,8 +108,8 @@ def test_files_and_plots(tmp_path: Path) -> None:
 
 
 def test_headlines_and_rows() -> None:
-    assert (headline("scifact"), headline("squad-passages")) == ("nDCG@10", "RR@10")
-    rows = by_row(results(EXPERIMENTS["figure2"]))
+    assert (headline_measure("scifact"), headline_measure("squad-passages")) == ("nDCG@10", "RR@10")
+    rows = group_by_row(results(EXPERIMENTS["figure2"]))
     assert {name: len(seeds) for name, seeds in rows.items()} == {
         "bm25": 1,
         "pseudo-16": 2,
@@ -123,7 +129,7 @@ def test_plots_need_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", missing)
     experiment = EXPERIMENTS["figure2"]
     with pytest.raises(ModelError, match=r"run: pip install 'pseudoquery\[train\]'"):
-        plot(experiment, results(experiment), tmp_path / "x.svg")
+        draw_plot(experiment, results(experiment), tmp_path / "x.svg")
 
 
 def test_other_collections_are_left_out(tmp_path: Path) -> None:

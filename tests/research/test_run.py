@@ -13,16 +13,16 @@ from pseudoquery.cli import main
 from pseudoquery.encoding.encode import document_text, encode_texts
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import QueryError
-from pseudoquery.evaluation.evaluate import SearchPlan, figures_of, index_dataset, search_all
-from pseudoquery.evaluation.measures import means
+from pseudoquery.evaluation.evaluate import SearchPlan, compute_figures, index_dataset, search_all
+from pseudoquery.evaluation.measures import average
 from pseudoquery.index import Index
 from pseudoquery.research import run as module
-from pseudoquery.research.run import ExperimentOptions, carry_out
+from pseudoquery.research.run import ExperimentOptions, run_experiment
 from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES
 from pseudoquery.search.fusion import Fusion
 from pseudoquery.search.settings import Mode, SearchSettings
-from pseudoquery.training.config import Config, load_named
-from pseudoquery.training.validation import validate, validation_set
+from pseudoquery.training.config import Config, load_named_dataset
+from pseudoquery.training.validation import make_validation_set, validate
 from tests.support.collection import write_collection
 
 
@@ -71,14 +71,14 @@ def trained_model(out: Path) -> Path:
 
 
 def texts_of(collection: Path) -> list[str]:
-    return [document_text(one)[0] for one in load_named(f"{collection}:dev").documents()]
+    return [document_text(one)[0] for one in load_named_dataset(f"{collection}:dev").documents()]
 
 
 def test_what_was_done_is_not_done_again(
     data: Path, tmp_path: Path, tiny_model_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    first = carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)
+    first = run_experiment(order(data, tmp_path / "out", tiny_model_path), told.append)
     assert told == ["pseudo queries, k=4, seed 0"]
     trained: list[int] = []
 
@@ -88,18 +88,18 @@ def test_what_was_done_is_not_done_again(
 
     really = module.train  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "train", train)
-    again = carry_out(order(data, tmp_path / "out", tiny_model_path, seeds=2), told.append)
+    again = run_experiment(order(data, tmp_path / "out", tiny_model_path, seeds=2), told.append)
     assert trained == [1], "only the new seed"
     assert again[:2] == first
     run = tmp_path / "out" / "runs" / "documents-small" / "pseudo-4-2e-04-0.json"
     result = json.loads(run.read_text())
     result["settings"]["epochs"] = 7.0
     run.write_text(json.dumps(result))
-    assert carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)[1] != result
+    assert run_experiment(order(data, tmp_path / "out", tiny_model_path), told.append)[1] != result
     assert trained == [1, 0], "a result of other settings does not count"
     corpus = data / "squad-documents" / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("This is about", "Nothing is said of"))
-    changed = carry_out(order(data, tmp_path / "out", tiny_model_path), told.append)
+    changed = run_experiment(order(data, tmp_path / "out", tiny_model_path), told.append)
     assert trained == [1, 0, 0], "nor does one of other data"
     assert changed[1]["data"] != first[1]["data"]
 
@@ -126,18 +126,18 @@ def test_a_report_trains_nothing(data: Path, tmp_path: Path, tiny_model_path: st
     main(["experiment", "table5", *options, "--small", "--report"])
     assert "| BM25 (SQLite FTS5) |" in (tmp_path / "new" / "table5.md").read_text()
     asked = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
-    assert [one["row"] for one in carry_out(asked, lambda _: None)] == ["bm25"]
-    carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
-    rows = [(one["row"], one["seed"]) for one in carry_out(asked, lambda _: None)]
+    assert [one["row"] for one in run_experiment(asked, lambda _: None)] == ["bm25"]
+    run_experiment(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    rows = [(one["row"], one["seed"]) for one in run_experiment(asked, lambda _: None)]
     assert rows == [("bm25", 0), ("pseudo-4", 0)]
 
 
 def test_the_figures_are_those_of_the_model(
     data: Path, tmp_path: Path, tiny_model_path: str
 ) -> None:
-    words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    words, result = run_experiment(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
     model = load_model(str(trained_model(tmp_path / "out")), device="cpu")
-    exam = validation_set(model, load_named(f"{data / 'squad-documents'}:dev"))
+    exam = make_validation_set(model, load_named_dataset(f"{data / 'squad-documents'}:dev"))
     for name, value in validate(model, exam).items():
         assert result["figures"]["squad-documents"]["alone"][name] == pytest.approx(
             100 * value, abs=0.01
@@ -156,9 +156,9 @@ def test_the_figures_are_those_of_the_model(
 def test_hybrids_and_words_agree_with_an_index(
     data: Path, tmp_path: Path, tiny_model_path: str
 ) -> None:
-    words, result = carry_out(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
+    words, result = run_experiment(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
     folder = trained_model(tmp_path / "out")
-    dataset = load_named(f"{data / 'squad-documents'}:dev")
+    dataset = load_named_dataset(f"{data / 'squad-documents'}:dev")
     for _ in index_dataset(dataset, tmp_path / "index", model=str(folder), vector_type="float32"):
         pass
     index = Index.open(tmp_path / "index")
@@ -170,15 +170,19 @@ def test_hybrids_and_words_agree_with_an_index(
     for mode, fusion, found in cases:
         settings = SearchSettings(fusion=fusion)
         run = search_all(index, dataset, SearchPlan(1000, mode, True, settings), lambda _: None)
-        expected = means(figures_of(run, dataset))
+        expected = average(compute_figures(run, dataset))
         assert found["RR@10"] == pytest.approx(100 * expected["RR@10"], abs=0.01), (mode, fusion)
 
 
 def test_unknown_rows_and_experiments(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
     with pytest.raises(QueryError, match="table5 has no row 'cls'; it has random-4, "):
-        carry_out(replace(order(data, tmp_path, tiny_model_path), rows=("cls",)), lambda _: None)
+        run_experiment(
+            replace(order(data, tmp_path, tiny_model_path), rows=("cls",)), lambda _: None
+        )
     with pytest.raises(QueryError, match="there is no experiment 'table9'; choose one of table1"):
-        carry_out(replace(order(data, tmp_path, tiny_model_path), name="table9"), lambda _: None)
+        run_experiment(
+            replace(order(data, tmp_path, tiny_model_path), name="table9"), lambda _: None
+        )
     assert not (tmp_path / "runs").exists()
 
 

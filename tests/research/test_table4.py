@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pseudoquery.research import table4
-from pseudoquery.research.table4 import PAPER, Sizes, markdown
+from pseudoquery.research.table4 import PAPER, Sizes, format_table4
 from tests.support.command import Run
 
 
@@ -20,7 +20,7 @@ def test_the_table_in_small(run: Run, tmp_path: Path) -> None:
     assert all(seconds > 0 for seconds in written["seconds"].values())
     assert written["sizes"]["documents"] < Sizes().documents
     text = (tmp_path / "results" / "table4.md").read_text()
-    assert text == markdown(written)
+    assert text == format_table4(written)
     assert "`pseudoquery experiment table4 --small`" in text
     assert "not even these" in text
     assert "without the host's part" not in text
@@ -40,7 +40,7 @@ def test_the_ratios_are_those_of_the_figures() -> None:
             "pseudo queries": 9e-3,
         },
     }
-    text = markdown(report)
+    text = format_table4(report)
     assert "| K-means / the encoder | 0.015 | 2.33 |" in text
     assert "| pseudo queries / one vector | 9 | 8.8 |" in text
     assert "3,200,000 documents x 8 x 768" in text

@@ -12,19 +12,19 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.training.batches import (
     BatchMaker,
-    Missing,
+    MissingNegatives,
     TokenisedSets,
     make_blocks,
     make_rows,
     tokenise_sets,
 )
-from pseudoquery.training.examples import Example, TrainingSet, query_key, training_set
+from pseudoquery.training.examples import Example, TrainingSet, make_training_set, query_key
 from tests.support.collection import THINGS, write_collection
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> TrainingSet:
-    return training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
+    return make_training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ def test_negatives_are_drawn_from_those_in_force(material: TokenisedSets, own: T
 
 def test_what_negatives_lack_is_counted(material: TokenisedSets, own: TrainingSet) -> None:
     course = BatchMaker(material, negatives=2)
-    assert course.use({}) == Missing(queries=48, unknown=0)
+    assert course.use({}) == MissingNegatives(queries=48, unknown=0)
     full = {query_key(own, example): ["d1"] for example in own.examples}
-    assert course.use(full) == Missing(queries=0, unknown=0)
+    assert course.use(full) == MissingNegatives(queries=0, unknown=0)
     key = query_key(own, own.examples[3])
-    assert course.use(full | {key: []}) == Missing(queries=2, unknown=0)
-    assert course.use(full | {key: ["d1", "z", "y"]}) == Missing(queries=0, unknown=4)
+    assert course.use(full | {key: []}) == MissingNegatives(queries=2, unknown=0)
+    assert course.use(full | {key: ["d1", "z", "y"]}) == MissingNegatives(queries=0, unknown=4)
     assert len(numbers(course.batch(range(8)))) == 24, "random documents took their place"
 
 

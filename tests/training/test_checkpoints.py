@@ -11,9 +11,9 @@ from pseudoquery.errors import ModelError
 from pseudoquery.files import replace_folder
 from pseudoquery.training.checkpoints import (
     SEAL,
-    clear_disk_errors,
+    explain_disk_errors,
+    find_last_checkpoint,
     is_whole,
-    last_checkpoint,
     seal,
     unseal,
 )
@@ -30,15 +30,15 @@ def checkpoint(folder: Path, step: int, sealed: bool = True) -> Path:
 
 
 def test_only_a_sealed_checkpoint_is_taken_up(tmp_path: Path) -> None:
-    assert last_checkpoint(tmp_path) is None
+    assert find_last_checkpoint(tmp_path) is None
     checkpoint(tmp_path, 20, sealed=False)
-    assert last_checkpoint(tmp_path) is None
+    assert find_last_checkpoint(tmp_path) is None
     checkpoint(tmp_path, 3)
     newest = checkpoint(tmp_path, 12)
-    assert last_checkpoint(tmp_path) == newest, "by number, not by name"
+    assert find_last_checkpoint(tmp_path) == newest, "by number, not by name"
     unseal(newest)
     unseal(newest)
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-3"
+    assert find_last_checkpoint(tmp_path) == tmp_path / "checkpoint-3"
 
 
 @pytest.mark.parametrize("name", ["weights", "module/config", SEAL])
@@ -98,7 +98,7 @@ def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
 def test_an_error_of_the_disk_says_what_to_do(
     tmp_path: Path, error: Exception, reason: str
 ) -> None:
-    with pytest.raises(ModelError) as raised, clear_disk_errors(tmp_path):
+    with pytest.raises(ModelError) as raised, explain_disk_errors(tmp_path):
         raise error
     said = str(raised.value)
     assert said.startswith(f"{tmp_path} can't be written ({reason}); make room there")

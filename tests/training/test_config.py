@@ -12,9 +12,9 @@ from pseudoquery.training.config import (
     ABOVE_ZERO,
     LOWEST,
     Config,
-    check,
+    check_config,
     dataset_folder,
-    load_named,
+    load_named_dataset,
     read_config,
     short_name,
 )
@@ -69,13 +69,13 @@ def test_every_number_has_a_range() -> None:
     for name in numbers:
         bad: dict[str, Any] = {name: LOWEST[name] - 1 if name in LOWEST else 0}
         with pytest.raises(ModelError, match=f"{name} is .*; it must be"):
-            check(Config("o", ("d:s",), **bad))
-    check(Config("o", ("d:s",)))
+            check_config(Config("o", ("d:s",), **bad))
+    check_config(Config("o", ("d:s",)))
 
 
 def test_names_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_collection(tmp_path / "set")
-    assert load_named(f"{tmp_path}/set:dev").name == "set"
+    assert load_named_dataset(f"{tmp_path}/set:dev").name == "set"
     assert short_name(f"{tmp_path}/set:dev") == "set:dev"
     assert short_name("irds:beir/scifact/test") == "irds:beir/scifact/test"
     assert dataset_folder(f"{tmp_path}/set:dev") == tmp_path / "set"
@@ -83,9 +83,9 @@ def test_names_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path / "set")
     assert short_name(".:dev") == "set:dev"
     with pytest.raises(CorpusError, match="as FOLDER:SPLIT"):
-        load_named("folder")
+        load_named_dataset("folder")
     with pytest.raises(CorpusError, match="ir_datasets has no dataset 'nothing'"):
-        load_named("irds:nothing")
+        load_named_dataset("irds:nothing")
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)

@@ -24,7 +24,7 @@ from pseudoquery.training.batches import BatchMaker, tokenise_sets
 from pseudoquery.training.checkpoints import is_whole
 from pseudoquery.training.config import read_config
 from pseudoquery.training.distributed import are_connected, is_first, process_count, wait_for_all
-from pseudoquery.training.examples import training_set
+from pseudoquery.training.examples import make_training_set
 from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
 from pseudoquery.training.teacher import Teacher
 from pseudoquery.training.train import train
@@ -53,7 +53,7 @@ def gradient(model_path: str, data: str, kind: str, rows: list[int]) -> dict[str
     """What some rows of a batch teach; rows have one or two queries each."""
     name = "late-interaction" if kind == "late interaction" else "recommended"
     model = load_model(model_path, preset(name, k=3), device="cpu").eval()
-    own = training_set(load_dataset(data, "train"))
+    own = make_training_set(load_dataset(data, "train"))
     course = BatchMaker(tokenise_sets(model, [own]), negatives=1, queries_per_document=2)
     rest = course.rows[3]
     course.rows[3] = type(rest)(rest.lesson, rest.positive, rest.examples[:1])

@@ -8,11 +8,11 @@ import pytest
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
-from pseudoquery.training.examples import Example, TrainingSet, checksum, training_set
+from pseudoquery.training.examples import Example, TrainingSet, hash_training_set, make_training_set
 from pseudoquery.training.negatives import (
     draw_negatives,
-    hard_negatives,
     read_negatives,
+    select_hard_negatives,
     write_negatives,
 )
 from pseudoquery.training.teacher import read_scores
@@ -26,34 +26,34 @@ def dataset(queries: list[Query], qrels: list[Qrel]) -> Dataset:
 
 
 def test_a_lesson_collects_texts_and_positives(tmp_path: Path) -> None:
-    own = training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
+    own = make_training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
     assert (len(own.texts), len(own.examples), own.without_positive) == (12, 24, 0)
     assert own.ids == tuple(own.texts)
     assert own.examples[0] == Example("q0-0", "what about the king", ("d0",), ())
-    titled = training_set(dataset([Query("1", "q")], [Qrel("1", "a", 1), Qrel("1", "b", 2)]))
+    titled = make_training_set(dataset([Query("1", "q")], [Qrel("1", "a", 1), Qrel("1", "b", 2)]))
     assert titled.texts["a"] == "T\ntext of a"
     assert titled.examples[0].positives == ("a", "b")
 
 
 def test_queries_without_a_positive_are_left_out_and_counted() -> None:
     queries = [Query("1", "q"), Query("2", "r")]
-    own = training_set(dataset(queries, [Qrel("1", "a", 1), Qrel("2", "b", 0)]))
+    own = make_training_set(dataset(queries, [Qrel("1", "a", 1), Qrel("2", "b", 0)]))
     assert [example.query_id for example in own.examples] == ["1"]
     assert own.without_positive == 1
     with pytest.raises(CorpusError, match="no query has a positive"):
-        training_set(dataset(queries, [Qrel("1", "a", 0), Qrel("2", "b", 0)]))
+        make_training_set(dataset(queries, [Qrel("1", "a", 0), Qrel("2", "b", 0)]))
 
 
 def test_a_positive_that_is_not_in_the_corpus_is_an_error() -> None:
     with pytest.raises(CorpusError, match="'1' is answered by the document 'z', which is not in"):
-        training_set(dataset([Query("1", "q")], [Qrel("1", "z", 1)]))
+        make_training_set(dataset([Query("1", "q")], [Qrel("1", "z", 1)]))
 
 
 def test_hard_negatives_are_wrong_for_sure() -> None:
     example = Example("1", "q", ("b",), ("Paris",))
     texts = {"a": "nothing", "b": "x", "c": "It was PARIS.", "d": "parisian", "e": "more"}
-    assert hard_negatives(example, "abcde", texts, 2) == ["a", "d"]
-    assert hard_negatives(example, "bc", texts, 2) == []
+    assert select_hard_negatives(example, "abcde", texts, 2) == ["a", "d"]
+    assert select_hard_negatives(example, "bc", texts, 2) == []
 
 
 def test_negatives_go_through_a_file(tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_missing_negatives_are_filled_with_random_documents() -> None:
 def test_a_checksum_is_of_all_texts_and_examples() -> None:
     example = Example("1", "q", ("a",), ())
     own = TrainingSet("set", {"a": "text"}, ("a",), (example,), 0)
-    assert checksum(own) == checksum(replace(own, name="other"))
+    assert hash_training_set(own) == hash_training_set(replace(own, name="other"))
     changed = (
         replace(own, texts={"a": "test"}),
         replace(own, texts={"b": "text"}),
         replace(own, examples=(replace(example, query="r"),)),
         replace(own, examples=(replace(example, positives=("b",)),)),
     )
-    assert len({checksum(one) for one in (own, *changed)}) == 5
+    assert len({hash_training_set(one) for one in (own, *changed)}) == 5

@@ -21,11 +21,11 @@ from pseudoquery.training.loss import (
     Distillation,
     EmbeddedBatch,
     RankingLoss,
+    assemble_batch,
     batch_scores,
     contrastive_loss,
+    contribution_statistics,
     distillation_loss,
-    figure_2,
-    make_batch,
     total_loss,
 )
 from pseudoquery.training.teacher import Teacher
@@ -52,7 +52,7 @@ def batch(said: Label, dim: int = 4, k: int = 2) -> EmbeddedBatch:
     documents = torch.randn(count, k, dim, generator=generator)
     asked = torch.randn(queries, 1, dim, generator=generator)
     masks = torch.ones(queries, 1, dtype=torch.bool), torch.ones(count, k, dtype=torch.bool)
-    return make_batch((asked, masks[0]), (documents, masks[1]), said)
+    return assemble_batch((asked, masks[0]), (documents, masks[1]), said)
 
 
 def loss_of(made: EmbeddedBatch) -> float:
@@ -143,7 +143,7 @@ def test_figure_2_is_of_the_positives() -> None:
             for query, own in enumerate((2, 0, 2))
         ]
     )
-    statistics = figure_2(made, SETTINGS)
+    statistics = contribution_statistics(made, SETTINGS)
     assert float(statistics["max_r"]) == pytest.approx(float(values.amax(dim=1).mean()), rel=1e-5)
     variance = values.var(dim=1, unbiased=False).mean()
     assert float(statistics["var_r"]) == pytest.approx(float(variance), rel=1e-5)

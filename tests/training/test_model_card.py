@@ -9,15 +9,15 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery.encoding.model import representation_of
 from pseudoquery.method.presets import PRESETS
 from pseudoquery.training.batches import tokenise_sets
-from pseudoquery.training.config import Config, load_named
-from pseudoquery.training.examples import checksum, training_set
+from pseudoquery.training.config import Config, load_named_dataset
+from pseudoquery.training.examples import hash_training_set, make_training_set
 from pseudoquery.training.model_card import (
     NOT_STATED,
     CardFacts,
-    card_licence,
-    facts_of,
-    licence_text,
+    collect_facts,
     make_card,
+    read_dataset_licence,
+    read_model_licence,
 )
 from tests.support.collection import write_collection
 
@@ -36,12 +36,12 @@ def test_the_licence_is_in_the_first_paragraph(
     tmp_path: Path, name: str, content: str, expected: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    assert licence_text(tmp_path) == expected
-    assert licence_text(tmp_path / "missing") == NOT_STATED
+    assert read_dataset_licence(tmp_path) == expected
+    assert read_dataset_licence(tmp_path / "missing") == NOT_STATED
 
 
 def test_the_licence_of_a_base_model(tmp_path: Path) -> None:
-    assert card_licence(tmp_path) is None
+    assert read_model_licence(tmp_path) is None
     for content, expected in (
         ("---\nlicense: apache-2.0\n---\n# Model\n", "apache-2.0"),
         ("---\ntags:\n- x\n---\n# Model\n", None),
@@ -49,7 +49,7 @@ def test_the_licence_of_a_base_model(tmp_path: Path) -> None:
         ("---\n: : [\n---\n", None),
     ):
         (tmp_path / "README.md").write_text(content)
-        assert card_licence(tmp_path) == expected
+        assert read_model_licence(tmp_path) == expected
 
 
 def test_a_card_states_everything(
@@ -65,9 +65,9 @@ def test_a_card_states_everything(
         teacher=str(tmp_path / "teacher"),
         epochs=7.0,
     )
-    own = training_set(load_named(config.train[0]))
+    own = make_training_set(load_named_dataset(config.train[0]))
     figures = {f"{data}:dev": {"RR@10": 0.12345, "nDCG@10": 1.0}}
-    facts = facts_of(config, tokenise_sets(tiny_model, [own]), tiny_model, figures)
+    facts = collect_facts(config, tokenise_sets(tiny_model, [own]), tiny_model, figures)
     path = tmp_path / "README.md"
     path.write_text(make_card(facts))
     card = ModelCard.load(path)
@@ -77,7 +77,7 @@ def test_a_card_states_everything(
     assert card.data.base_model is None, "a folder is no model of the Hub"
     for stated in (
         f"Base model: {Path(tiny_model_path).name}, licence: not stated.",
-        f"| set:train | 12 | 24 | {checksum(own)} |",
+        f"| set:train | 12 | 24 | {hash_training_set(own)} |",
         "- set:train: Made up, CC0.",
         "| set | RR@10 | nDCG@10 |",
         "| set:dev | 12.35 | 100.00 |",
@@ -94,13 +94,13 @@ def test_the_default_model_and_models_of_the_hub(
     tmp_path: Path, tiny_model: MultiVectorEncoder
 ) -> None:
     data = write_collection(tmp_path / "set")
-    material = tokenise_sets(tiny_model, [training_set(load_named(f"{data}:train"))])
+    material = tokenise_sets(tiny_model, [make_training_set(load_named_dataset(f"{data}:train"))])
     for name, base, licence in (
         ("minilm", "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"),
         ("someone/model", "someone/model", None),
     ):
         config = Config("out", (f"{data}:train",), model=name)
-        text = make_card(facts_of(config, material, tiny_model, {}))
+        text = make_card(collect_facts(config, material, tiny_model, {}))
         card = ModelCard(text)
         assert (card.data.get("base_model"), card.data.get("license")) == (base, licence)
         assert f"Base model: {base}" in text

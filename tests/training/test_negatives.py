@@ -9,15 +9,15 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.index import Index
 from pseudoquery.training.batches import tokenise_sets
-from pseudoquery.training.examples import TrainingSet, query_key, training_set
+from pseudoquery.training.examples import TrainingSet, make_training_set, query_key
 from pseudoquery.training.mine import mine, mine_by_words
-from pseudoquery.training.negatives import hard_negatives
+from pseudoquery.training.negatives import select_hard_negatives
 from tests.support.collection import write_collection
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> TrainingSet:
-    return training_set(
+    return make_training_set(
         load_dataset(str(write_collection(tmp_path / "set", answers=True)), "train")
     )
 
@@ -27,7 +27,7 @@ def expected(own: TrainingSet, index: Index, mode: str, depth: int) -> dict[str,
     queries = [example.query for example in own.examples]
     rankings = index.rank_many(queries, 100, mode=mode, exact=True)  # type: ignore[arg-type]
     return {
-        query_key(own, example): hard_negatives(
+        query_key(own, example): select_hard_negatives(
             example, (id_ for id_, _ in ranking), own.texts, depth
         )
         for example, ranking in zip(own.examples, rankings, strict=True)
@@ -43,7 +43,7 @@ def test_mining_is_what_the_index_would_find(
     if long:  # what tells them apart comes after the first window
         filler = "who had not seen it on that day " * 12
         documents = [replace(one, text=filler + one.text) for one in documents]
-    own = training_set(replace(dataset, documents=lambda: iter(documents)))
+    own = make_training_set(replace(dataset, documents=lambda: iter(documents)))
     index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32")
     index.add(documents)
     mined = mine(tiny_model, tokenise_sets(tiny_model, [own]), 5)

@@ -32,14 +32,14 @@ from pseudoquery.method.presets import preset
 from pseudoquery.search.brute_force import rank_all
 from pseudoquery.training import train as training
 from pseudoquery.training.batches import BatchMaker, tokenise_sets
-from pseudoquery.training.checkpoints import is_whole, last_checkpoint
+from pseudoquery.training.checkpoints import find_last_checkpoint, is_whole
 from pseudoquery.training.config import Config
-from pseudoquery.training.examples import query_key, training_set
+from pseudoquery.training.examples import make_training_set, query_key
 from pseudoquery.training.loss import distillation_loss
 from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.train import train
 from pseudoquery.training.trainer import RetrievalTrainer
-from pseudoquery.training.validation import validate, validation_set
+from pseudoquery.training.validation import make_validation_set, validate
 from tests.storage.test_store import remount, small_disk
 from tests.support.collection import write_collection, write_scores
 
@@ -85,9 +85,9 @@ def test_training_makes_the_model_better(config: Config, tmp_path: Path) -> None
     finished = train(config)
     dev = load_dataset(str(tmp_path / "set"), "dev")
     start = load_model(config.model, device="cpu")
-    before = validate(start, validation_set(start, dev))
+    before = validate(start, make_validation_set(start, dev))
     model = load_model(str(finished), device="cpu")
-    after = validate(model, validation_set(model, dev))
+    after = validate(model, make_validation_set(model, dev))
     assert after["RR@10"] > before["RR@10"] + 0.3
     saved = json.loads((Path(config.output) / "figures.json").read_text())
     assert saved[config.evaluate[0]] == pytest.approx(after)
@@ -210,7 +210,7 @@ def test_a_stopped_training_goes_on_to_the_bit(
     with pytest.raises(StoppedError):
         train(config)
     go_on()
-    found = last_checkpoint(Path(config.output) / "checkpoints")
+    found = find_last_checkpoint(Path(config.output) / "checkpoints")
     assert found is not None
     assert found.name == f"checkpoint-{step // config.save_steps * config.save_steps}"
     assert same(weights(train(config)), expected)
@@ -251,7 +251,7 @@ def test_a_batch_is_of_one_lesson(
 
 def test_a_batch_is_of_neighbours(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each document is mistaken for one other: the two are always in the same batch."""
-    own = training_set(load_dataset(config.train[0].rpartition(":")[0], "train"))
+    own = make_training_set(load_dataset(config.train[0].rpartition(":")[0], "train"))
     twin = {id_: own.ids[place ^ 1] for place, id_ in enumerate(own.ids)}
     negatives = Path(config.output).parent / "negatives.jsonl"
     write_negatives(
@@ -276,7 +276,7 @@ def test_starting_weights_are_mixed_in(config: Config, tmp_path: Path) -> None:
         weights(train(replace(config, output=str(tmp_path / f"{share}"), start_weight=share)))
         for share in (1.0, 0.0, 0.25)
     )
-    assert same(start, dict(training.starting_model(config).cpu().state_dict()))
+    assert same(start, dict(training.load_starting_model(config).cpu().state_dict()))
     assert not same(start, trained)
     for name, value in mixed.items():
         torch.testing.assert_close(value, 0.75 * trained[name] + 0.25 * start[name])
@@ -317,7 +317,7 @@ def test_the_seed_and_the_data_decide(config: Config, tmp_path: Path) -> None:
 
 def score_matrix(model: MultiVectorEncoder, data: str) -> torch.Tensor:
     """(queries, documents): how a model scores all of a collection."""
-    own = training_set(load_dataset(data, "train"))
+    own = make_training_set(load_dataset(data, "train"))
     read = tokenise_sets(model, [own])
     places, scores = rank_all(
         encode_windowed(model, read.queries[0], "query"),
@@ -339,7 +339,7 @@ def test_a_teacher_is_followed(config: Config, tmp_path: Path, kind: str) -> Non
         teacher.save_pretrained(str(tmp_path / "teacher"), create_model_card=False)
         name = tmp_path / "teacher"
     else:
-        own = training_set(load_dataset(data, "train"))
+        own = make_training_set(load_dataset(data, "train"))
         name = tmp_path / "scores.jsonl"
         write_scores(
             {
@@ -453,7 +453,7 @@ def test_a_loss_that_is_not_a_number_stops_the_training(config: Config) -> None:
 def test_weights_that_are_not_numbers_are_not_saved(config: Config) -> None:
     with pytest.raises(ModelError, match="a weight is not a number at step 6"):
         train(replace(config, learning_rate=1e30))
-    assert last_checkpoint(Path(config.output) / "checkpoints") is None
+    assert find_last_checkpoint(Path(config.output) / "checkpoints") is None
 
 
 def test_settings_are_checked_before_anything_is_done(config: Config) -> None:
@@ -511,7 +511,7 @@ def test_a_full_disk_loses_nothing(
             train(config)
         output = disk / "out"
         assert not (output / "model").exists()
-        found = last_checkpoint(output / "checkpoints")
+        found = find_last_checkpoint(output / "checkpoints")
         assert (found.name if found else None) == kept
         left = list(output.glob("checkpoints/checkpoint-*"))
         assert all(map(is_whole, left)), "what is half written makes room"
@@ -570,6 +570,8 @@ def test_the_commands(config: Config, tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_material_can_be_shared(config: Config, tmp_path: Path) -> None:
     model = load_model(config.model, device="cpu")
-    material = tokenise_sets(model, [training_set(load_dataset(str(tmp_path / "set"), "train"))])
+    material = tokenise_sets(
+        model, [make_training_set(load_dataset(str(tmp_path / "set"), "train"))]
+    )
     expected = weights(train(replace(config, output=str(tmp_path / "alone"))))
     assert same(weights(train(config, material)), expected)

@@ -16,9 +16,13 @@ import pytest
 import torch
 
 from pseudoquery.errors import ModelError
-from pseudoquery.training.checkpoints import is_whole, last_checkpoint
+from pseudoquery.training.checkpoints import find_last_checkpoint, is_whole
 from pseudoquery.training.config import read_config
-from pseudoquery.training.distributed import all_or_none, clear_lost_processes, from_first
+from pseudoquery.training.distributed import (
+    broadcast_from_first,
+    explain_lost_process,
+    fail_together,
+)
 from pseudoquery.training.train import train
 from tests.support.collection import write_collection
 from tests.training.test_distributed import without_dropout, write_config
@@ -28,10 +32,10 @@ from tests.training.test_train import same, weights
 
 
 def test_one_process_agrees_with_itself() -> None:
-    assert from_first("checkpoint-4") == "checkpoint-4"
-    with all_or_none():
+    assert broadcast_from_first("checkpoint-4") == "checkpoint-4"
+    with fail_together():
         pass
-    with pytest.raises(KeyError, match="own"), all_or_none():
+    with pytest.raises(KeyError, match="own"), fail_together():
         raise KeyError("own")
 
 
@@ -40,9 +44,9 @@ def test_a_lost_process_is_told_in_one_sentence() -> None:
         torch.distributed.DistNetworkError("closed"),
         RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"),
     ):
-        with pytest.raises(ModelError, match="start all of them again"), clear_lost_processes():
+        with pytest.raises(ModelError, match="start all of them again"), explain_lost_process():
             raise error
-    with pytest.raises(RuntimeError, match="shapes differ"), clear_lost_processes():
+    with pytest.raises(RuntimeError, match="shapes differ"), explain_lost_process():
         raise RuntimeError("shapes differ")
 
 
@@ -117,11 +121,11 @@ def test_two_agents_train_as_one_process_and_go_on_after_a_kill(
     path = write_config(tmp_path, model, "killed")
     killed = start_agents([path] * 2)
     checkpoints = tmp_path / "killed" / "checkpoints"
-    while last_checkpoint(checkpoints) is None and killed[0].poll() is None:
+    while find_last_checkpoint(checkpoints) is None and killed[0].poll() is None:
         time.sleep(0.001)
     os.kill(worker_of(killed[0]), signal.SIGKILL)
     assert all(code for code, _, _ in end_of(killed))  # the other does not wait for ever
-    assert last_checkpoint(checkpoints)
+    assert find_last_checkpoint(checkpoints)
     assert not (tmp_path / "killed" / "model").exists()
     ends = end_of(start_agents([path] * 2))
     assert [code for code, _, _ in ends] == [0, 0], ends

@@ -12,16 +12,16 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import CorpusError
 from pseudoquery.evaluation.evaluate import SearchPlan, search_all
-from pseudoquery.evaluation.measures import MEASURES, evaluate, per_query
+from pseudoquery.evaluation.measures import MEASURES, evaluate, measure_per_query
 from pseudoquery.index import Index
 from pseudoquery.records import Qrel
 from pseudoquery.training.validation import (
     DEPTH,
     HEADLINES,
     Validator,
+    make_validation_set,
     per_query_measures,
     validate,
-    validation_set,
 )
 from tests.support.collection import write_collection
 
@@ -53,7 +53,7 @@ def test_grades_are_those_of_ir_measures(asked: list[tuple[list[int], dict[int, 
         for query, (_, gains) in enumerate(asked)
         for place, gain in (gains or {size: 0}).items()
     ]
-    expected = per_query(run, qrels)
+    expected = measure_per_query(run, qrels)
     assert set(found) == set(MEASURES)
     for name, values in expected.items():
         truth = [values[f"q{query}"] for query in range(len(asked))]
@@ -71,7 +71,7 @@ def test_an_exam_is_what_the_index_and_ir_measures_find(
     index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32")
     index.add(dataset.documents())
     run = search_all(index, dataset, SearchPlan(top=DEPTH, exact=True), lambda _: None)
-    found = validate(tiny_model, validation_set(tiny_model, dataset))
+    found = validate(tiny_model, make_validation_set(tiny_model, dataset))
     assert found == pytest.approx(evaluate(run, dataset.qrels), abs=1e-9)
     assert found["R@1000"] < 1, "a document that is not there can't be found"
 
@@ -79,16 +79,18 @@ def test_an_exam_is_what_the_index_and_ir_measures_find(
 def test_only_judged_queries_count(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
     dataset = load_dataset(str(write_collection(tmp_path / "set")), "dev")
     wrong = replace(dataset, qrels=(*dataset.qrels[1:], Qrel("q0-2", "d0", 0)))
-    exam = validation_set(tiny_model, wrong, "named")
+    exam = make_validation_set(tiny_model, wrong, "named")
     assert (exam.name, len(exam.queries), exam.gains[0]) == ("named", 12, {})
-    fewer = validation_set(tiny_model, replace(dataset, qrels=dataset.qrels[1:]))
+    fewer = make_validation_set(tiny_model, replace(dataset, qrels=dataset.qrels[1:]))
     assert (fewer.name, len(fewer.queries)) == ("set", 11)
     with pytest.raises(CorpusError, match="there are no judgements to evaluate by"):
-        validation_set(tiny_model, replace(dataset, qrels=()))
+        make_validation_set(tiny_model, replace(dataset, qrels=()))
 
 
 def test_the_examiner_reports_the_headlines(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
-    exam = validation_set(tiny_model, load_dataset(str(write_collection(tmp_path / "set")), "dev"))
+    exam = make_validation_set(
+        tiny_model, load_dataset(str(write_collection(tmp_path / "set")), "dev")
+    )
     reported = Validator([exam, replace(exam, name="again")])(tiny_model)
     truth = validate(tiny_model, exam)
     assert reported == {
