@@ -30,8 +30,8 @@ from pseudoquery.records import Document, Qrel, Query
 from tests.support.collection import DOCUMENTS, write_collection
 from tests.support.command import Run
 
-FORMS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-both_forms = pytest.mark.parametrize("form", FORMS)
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+both_formats = pytest.mark.parametrize("format_", EXPORT_FORMATS)
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 number = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -57,35 +57,37 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@both_forms
+@both_formats
 @settings(max_examples=40)
 @given(documents=st.lists(a_document, min_size=1, max_size=5))
-def test_nothing_is_lost(form: ExportFormat, documents: list[Document]) -> None:
+def test_nothing_is_lost(format_: ExportFormat, documents: list[Document]) -> None:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "out"
-        assert export(documents, folder, form) == Exported(len(documents))
-        found = list(read_documents(folder))
-    assert found == documents
+        assert export(documents, folder, format_) == Exported(len(documents))
+        exported = list(read_documents(folder))
+    assert exported == documents
     # Equal is not the same: 1 == 1.0 == True.
-    assert repr([one.metadata for one in found]) == repr([one.metadata for one in documents])
+    assert repr([document.metadata for document in exported]) == repr(
+        [document.metadata for document in documents]
+    )
 
 
-@both_forms
-def test_no_documents(tmp_path: Path, form: ExportFormat) -> None:
-    assert export([], tmp_path / "out", form) == Exported()
+@both_formats
+def test_no_documents(tmp_path: Path, format_: ExportFormat) -> None:
+    assert export([], tmp_path / "out", format_) == Exported()
     assert list(read_documents(tmp_path / "out")) == []
 
 
-@both_forms
-def test_a_test_collection(tmp_path: Path, dataset: Dataset, form: ExportFormat) -> None:
+@both_formats
+def test_a_test_collection(tmp_path: Path, dataset: Dataset, format_: ExportFormat) -> None:
     out = tmp_path / "out"
-    done = export(dataset.documents(), out, form, judged=JudgedSplit(dataset, "dev"))
+    done = export(dataset.documents(), out, format_, judged=JudgedSplit(dataset, "dev"))
     assert done == Exported(12, 12, 12)
-    found = load_dataset(str(out), "dev")
-    assert found.queries == dataset.queries
-    assert found.queries[0].answers
-    assert found.qrels == dataset.qrels
-    assert list(found.documents()) == list(dataset.documents())
+    exported = load_dataset(str(out), "dev")
+    assert exported.queries == dataset.queries
+    assert exported.queries[0].answers
+    assert exported.qrels == dataset.qrels
+    assert list(exported.documents()) == list(dataset.documents())
 
 
 def test_datasets_reads_it(
@@ -105,15 +107,15 @@ def test_datasets_reads_it(
     assert list(read_documents(saved)) == list(dataset.documents())
 
 
-@both_forms
+@both_formats
 def test_judgements_of_other_documents(
-    tmp_path: Path, dataset: Dataset, form: ExportFormat
+    tmp_path: Path, dataset: Dataset, format_: ExportFormat
 ) -> None:
     judged = JudgedSplit(dataset, "dev")
     with pytest.raises(CorpusError, match="collection judges none of the exported documents"):
-        export(DOCUMENTS, tmp_path / "out", form, judged=judged)
+        export(DOCUMENTS, tmp_path / "out", format_, judged=judged)
     assert left(tmp_path) == ["collection"]
-    export([*DOCUMENTS, Document("d0", "x")], tmp_path / "out", form, judged=judged)
+    export([*DOCUMENTS, Document("d0", "x")], tmp_path / "out", format_, judged=judged)
 
 
 def test_names_that_a_format_can_not_hold(tmp_path: Path, dataset: Dataset) -> None:
@@ -130,39 +132,39 @@ def test_names_that_a_format_can_not_hold(tmp_path: Path, dataset: Dataset) -> N
     assert left(tmp_path) == ["collection", "parquet"]
 
 
-@both_forms
-def test_what_is_there_stays(tmp_path: Path, form: ExportFormat) -> None:
+@both_formats
+def test_what_is_there_stays(tmp_path: Path, format_: ExportFormat) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "folder", "link"):
         with pytest.raises(IndexFolderError, match=f"{name} is there already; choose another"):
-            export(DOCUMENTS, tmp_path / name, form)
+            export(DOCUMENTS, tmp_path / name, format_)
     assert left(tmp_path) == ["file", "folder", "link"]
     assert (tmp_path / "file").read_text() == "precious"
 
 
-@both_forms
-def test_what_came_meanwhile_stays(tmp_path: Path, form: ExportFormat) -> None:
+@both_formats
+def test_what_came_meanwhile_stays(tmp_path: Path, format_: ExportFormat) -> None:
     def documents() -> Iterator[Document]:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "file").write_text("precious")
         yield DOCUMENTS[0]
 
     with pytest.raises(IndexFolderError, match="can't be used"):
-        export(documents(), tmp_path / "out", form)
+        export(documents(), tmp_path / "out", format_)
     assert left(tmp_path) == ["out"]
     assert left(tmp_path / "out") == ["file"]
 
 
-@both_forms
-def test_a_failure_leaves_nothing(tmp_path: Path, form: ExportFormat) -> None:
+@both_formats
+def test_a_failure_leaves_nothing(tmp_path: Path, format_: ExportFormat) -> None:
     def documents() -> Iterator[Document]:
         yield from DOCUMENTS
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(documents(), tmp_path / "out", form)
+        export(documents(), tmp_path / "out", format_)
     assert left(tmp_path) == []
 
 
@@ -172,7 +174,7 @@ from pathlib import Path
 from pseudoquery.corpus.export import export
 from pseudoquery.records import Document
 
-size, form, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+size, format_, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 if size:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -182,25 +184,25 @@ def documents():
             print("writing", flush=True)
         yield Document(str(number), f"{number} river " * 100)
 try:
-    export(documents(), folder, form)
+    export(documents(), folder, format_)
 except Exception as error:
     sys.exit(str(error))
 """
 
 
-@both_forms
-def test_a_full_disk_leaves_nothing(tmp_path: Path, form: ExportFormat) -> None:
-    program = [sys.executable, "-c", PROGRAM, "200000", form, str(tmp_path / "out")]
+@both_formats
+def test_a_full_disk_leaves_nothing(tmp_path: Path, format_: ExportFormat) -> None:
+    program = [sys.executable, "-c", PROGRAM, "200000", format_, str(tmp_path / "out")]
     ran = subprocess.run(program, capture_output=True, text=True)
     assert ran.stderr.startswith(f"no space is left on the disk of {tmp_path / 'out'}")
     assert left(tmp_path) == []
 
 
-@both_forms
+@both_formats
 def test_a_killed_export_leaves_nothing_that_looks_whole(
-    tmp_path: Path, form: ExportFormat
+    tmp_path: Path, format_: ExportFormat
 ) -> None:
-    program = [sys.executable, "-c", PROGRAM, "0", form, str(tmp_path / "out")]
+    program = [sys.executable, "-c", PROGRAM, "0", format_, str(tmp_path / "out")]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "writing\n"
@@ -208,20 +210,20 @@ def test_a_killed_export_leaves_nothing_that_looks_whole(
     (partial,) = left(tmp_path)
     assert partial.startswith(".out.")
     assert partial.endswith(".partial")
-    export(DOCUMENTS, tmp_path / "out", form)
+    export(DOCUMENTS, tmp_path / "out", format_)
     assert list(read_documents(tmp_path / "out")) == DOCUMENTS
 
 
-@both_forms
+@both_formats
 def test_memory_does_not_grow(
-    tmp_path: Path, form: ExportFormat, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, format_: ExportFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_module, "GROUP_CHARACTERS", 100_000)
-    export(DOCUMENTS, tmp_path / "warm", form)
+    export(DOCUMENTS, tmp_path / "warm", format_)
     list(read_documents(tmp_path / "warm"))
     documents = (Document(str(number), f"{number} " + "x" * 20_000) for number in range(1000))
     tracemalloc.start()
-    export(documents, tmp_path / "out", form)
+    export(documents, tmp_path / "out", format_)
     assert sum(1 for _ in read_documents(tmp_path / "out")) == 1000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -245,19 +247,19 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert left(tmp_path) == []
 
 
-@both_forms
+@both_formats
 def test_the_command(
-    template: Path, tmp_path: Path, run: Run, tiny_model_path: str, form: ExportFormat
+    template: Path, tmp_path: Path, run: Run, tiny_model_path: str, format_: ExportFormat
 ) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
-    ran = run("export", template, out, "--format", form)
+    ran = run("export", template, out, "--format", format_)
     assert (ran.code, ran.out, ran.err) == (0, f"Wrote 30 documents to {out}.\n", "")
     assert list(read_documents(out)) == DOCUMENTS
     assert run("index", out, "--out", again, "--model", tiny_model_path).code == 0
     assert list(Index.open(again).documents()) == list(Index.open(template).documents())
-    ran = run("export", template, out, "--format", form)
+    ran = run("export", template, out, "--format", format_)
     assert (ran.code, ran.err) == (2, f"Error: {out} is there already; choose another folder.\n")
-    few = run("export", template, tmp_path / "few", "--where", "n<3", "--format", form, "--json")
+    few = run("export", template, tmp_path / "few", "--where", "n<3", "--format", format_, "--json")
     assert few.json == {"documents": 3, "queries": 0, "judgements": 0}
 
 

@@ -49,14 +49,14 @@ def parquet(tmp_path: Path) -> Path:
 
 def test_a_parquet_file(parquet: Path) -> None:
     assert read(parquet) == DOCUMENTS
-    assert [one.origin for one in read(parquet)] == [f"{parquet} row {n}" for n in (1, 2)]
+    assert [document.origin for document in read(parquet)] == [f"{parquet} row {n}" for n in (1, 2)]
 
 
 def test_rows_beyond_one_batch(tmp_path: Path) -> None:
     rows = [{"id": str(number), "text": "x"} for number in range(1000)]
-    found = read(write_parquet(tmp_path / "many.parquet", rows))
-    assert [one.id for one in found] == [row["id"] for row in rows]
-    assert found[-1].origin.endswith("row 1000")
+    documents = read(write_parquet(tmp_path / "many.parquet", rows))
+    assert [document.id for document in documents] == [row["id"] for row in rows]
+    assert documents[-1].origin.endswith("row 1000")
 
 
 def test_a_saved_dataset(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_the_documents_of_a_test_collection(tmp_path: Path) -> None:
 
 def test_a_folder_of_texts_stays_one(tmp_path: Path, parquet: Path) -> None:
     (tmp_path / "a.txt").write_text("moon")
-    assert [one.id for one in read(tmp_path)] == ["a.txt"]
+    assert [document.id for document in read(tmp_path)] == ["a.txt"]
     (tmp_path / "corpus.jsonl").write_text('{"_id": "beir", "text": "x"}\n')
-    assert [one.id for one in read(tmp_path)] == ["beir"]
+    assert [document.id for document in read(tmp_path)] == ["beir"]
 
 
 def test_columns(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_types_that_json_has_not(tmp_path: Path) -> None:
         "price": Decimal("1.20"),
         "span": datetime.timedelta(seconds=1),
     }
-    (found,) = read(write_parquet(tmp_path / "docs.parquet", [row]))
-    assert found == Document(
+    (document,) = read(write_parquet(tmp_path / "docs.parquet", [row]))
+    assert document == Document(
         "5",
         "x",
         metadata={
@@ -164,8 +164,8 @@ def test_types_that_json_has_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("metadata", [{"n": 1}, json.dumps({"n": 1})])
 def test_metadata_as_an_object_or_as_text(tmp_path: Path, metadata: Any) -> None:
     rows = [{"id": "a", "text": "x", "metadata": metadata, "m": 2}, {"id": "b", "text": "x"}]
-    found = read(write_parquet(tmp_path / "docs.parquet", rows))
-    assert [dict(one.metadata) for one in found] == [{"m": 2, "n": 1}, {"m": None}]
+    documents = read(write_parquet(tmp_path / "docs.parquet", rows))
+    assert [dict(document.metadata) for document in documents] == [{"m": 2, "n": 1}, {"m": None}]
 
 
 @pytest.mark.parametrize("metadata", ["text", "[1]", "{", '{"a": NaN}'])
@@ -177,8 +177,8 @@ def test_metadata_that_are_no_object(tmp_path: Path, metadata: str) -> None:
     with pytest.raises(CorpusError, match=r'row 1: "metadata" is .*; it must be an object'):
         read(path)
     errors: list[CorpusError] = []
-    found = list(read_documents(path, on_bad=errors.append))
-    assert [one.id for one in found] == ["b"]
+    documents = list(read_documents(path, on_bad=errors.append))
+    assert [document.id for document in documents] == ["b"]
     assert len(errors) == 1
     assert read(path, title="metadata")[0].title == metadata
 
@@ -218,7 +218,7 @@ def test_the_command(tmp_path: Path, parquet: Path, tiny_model_path: str, run: R
     write_parquet(parquet, [{"n": 5, "passage": "sun"}])
     added = run("add", tmp_path / "index", parquet, "--column", "id=n", "--column", "text=passage")
     assert added.out == "Indexed 1 document.\n"
-    assert [one.id for one in Index.open(tmp_path / "index").documents()] == ["a", "5"]
+    assert [document.id for document in Index.open(tmp_path / "index").documents()] == ["a", "5"]
 
 
 def test_an_interrupted_build_goes_on(

@@ -23,10 +23,10 @@ ROWS = [{"id": f"d{number}", "text": f"text {number}", "year": number} for numbe
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The same rows in three files, of three kinds."""
-    found = write(tmp_path / "there" / "a.jsonl", *ROWS[:2]).parent
+    parent = write(tmp_path / "there" / "a.jsonl", *ROWS[:2]).parent
     packed = "".join(f"{json.dumps(row)}\n" for row in ROWS[2:4])
-    (found / "b.jsonl.gz").write_bytes(gzip.compress(packed.encode()))
-    return found
+    (parent / "b.jsonl.gz").write_bytes(gzip.compress(packed.encode()))
+    return parent
 
 
 @pytest.fixture
