@@ -136,3 +136,11 @@ class Added:
     def total(self) -> int:
         """How many documents were given."""
         return self.added + self.updated + self.unchanged
+
+    def __add__(self, other: Added) -> Added:
+        return Added(
+            self.added + other.added,
+            self.updated + other.updated,
+            self.unchanged + other.unchanged,
+            self.cut + other.cut,
+        )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import http.server
+import pickle
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +31,9 @@ def service(served: Index) -> Iterator[Running]:
 
 
 @pytest.fixture
-def client(service: Running) -> Client:
-    return Client(service.url)
+def client(service: Running) -> Iterator[Client]:
+    with Client(service.url) as opened:
+        yield opened
 
 
 def same(found: Answer, expected: Answer) -> bool:
@@ -155,7 +159,7 @@ def test_a_service_that_is_not_there() -> None:
     with pytest.raises(ServiceError, match=r"no answer from http://\S+:1 .*refused") as raised:
         Client("http://127.0.0.1:1").search("king")
     assert raised.value.status == 0
-    for url in ("localhost:8000", "ftp://localhost", "http://", ""):
+    for url in ("localhost:8000", "ftp://localhost", "http://", "", "http://a:x", "http://a:99999"):
         with pytest.raises(ServiceError, match="is not the URL of a service"):
             Client(url)
 
@@ -197,3 +201,97 @@ def test_threads_share_a_client(client: Client, served: Index) -> None:
 
 def test_the_package_has_it() -> None:
     assert pseudoquery.Client is Client
+
+
+# --- connections
+
+
+class Counting(http.server.BaseHTTPRequestHandler):
+    """A service that is ready, and remembers the connections and the headers that it gets."""
+
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1  # type: ignore[attr-defined]
+
+    def do_GET(self) -> None:
+        self.server.headers = dict(self.headers)  # type: ignore[attr-defined]
+        content = b'{"status": "ok"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def counting() -> Iterator[Any]:
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Counting)
+    server.connections = 0
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_calls_share_a_connection(counting: Any) -> None:
+    with Client(f"http://127.0.0.1:{counting.server_port}") as client:
+        assert all(client.ready() for _ in range(3))
+        assert counting.connections == 1
+
+
+def test_a_closed_client_says_so(counting: Any) -> None:
+    client = Client(f"http://127.0.0.1:{counting.server_port}")
+    assert client.ready()
+    client.close()
+    client.close()
+    with pytest.raises(ServiceError, match="this client is closed"):
+        client.info()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_has_its_own_connections(counting: Any, duplicate: Callable[[Any], Any]) -> None:
+    url = f"http://127.0.0.1:{counting.server_port}"
+    with Client(url, READ, timeout=7.0) as client, duplicate(client) as other:
+        client.close()
+        assert other.ready()
+        assert other.url == url
+        assert counting.headers["Authorization"] == f"Bearer {READ}"
+
+
+def test_a_client_that_is_forgotten_closes_its_connections(counting: Any) -> None:
+    client = Client(f"http://127.0.0.1:{counting.server_port}")
+    pool = client._http
+    assert client.ready()
+    del client
+    assert pool.is_closed
+
+
+def test_no_proxy_gets_the_token(counting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with Client(f"http://name:word@127.0.0.1:{counting.server_port}", READ) as client:
+        assert client.ready()
+    assert counting.headers["Authorization"] == f"Bearer {READ}"
+
+
+@pytest.mark.parametrize("token", [f"{READ}\n", f"{READ} {READ}", f"{READ}ü", f"{READ}\0"])
+def test_a_token_that_can_not_be_sent_is_not_shown(token: str) -> None:
+    with pytest.raises(ServiceError, match="can't be sent") as raised:
+        Client("http://127.0.0.1:1", token)
+    assert READ not in str(raised.value)
+
+
+def test_a_service_that_takes_too_long() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1) as client,
+        pytest.raises(ServiceError, match=r"no answer from http://127.0.0.1:\d+ \(timed out\)"),
+    ):
+        client.info()

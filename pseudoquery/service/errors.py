@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from pseudoquery.errors import (
     CorpusError,
@@ -37,7 +38,9 @@ RETRY = {"retry-after": "1"}
 
 
 class Refused(HTTPException):
-    """A request that is answered with an error; FastAPI lets no other kind through from a body."""
+    """The service refuses a request. FastAPI passes on no other kind of error while it reads a
+    body.
+    """
 
     def __init__(
         self, status: int, message: str, code: str = "", headers: Mapping[str, str] | None = None
@@ -46,15 +49,17 @@ class Refused(HTTPException):
         self.message = message
         self.code = code or CODES.get(status, "error")
 
-    def content(self) -> bytes:
+    def response(self) -> Response:
         """Write the envelope."""
         error = {"code": self.code, "message": self.message}
-        # ASCII alone: a message may quote text that is no valid Unicode.
-        return json.dumps({"error": error}).encode()
+        # json.dumps writes ASCII alone: a message may quote text that is not valid Unicode.
+        content = json.dumps({"error": error}).encode()
+        headers = dict(self.headers or {})
+        return Response(content, self.status_code, headers, "application/json")
 
 
 def refusal(error: Exception) -> Refused:
-    """Say in the service's words what went wrong; nothing of this machine is told to a client."""
+    """Word an error for a client, who must learn nothing about this machine."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, HTTPException):
@@ -78,18 +83,18 @@ def refusal(error: Exception) -> Refused:
 
 
 def _of_framework(error: HTTPException) -> Refused:
-    """Reword what the framework refuses by itself."""
+    """Reword an error of the framework."""
     messages = {
         400: "the body is not valid JSON.",
         404: "there is nothing at this address.",
-        405: "this address does not know this method.",
+        405: "this address does not take this method.",
     }
     message = messages.get(error.status_code, str(error.detail))
     return Refused(error.status_code, message, headers=error.headers)
 
 
 def _invalid(problem: Mapping[str, Any]) -> str:
-    """Put one finding of the validation into a sentence, without what was sent."""
+    """Word an error of the validation, without quoting the request."""
     if problem["type"] == "json_invalid":
         return f"the body is not valid JSON: {problem['ctx']['error']}."
     field = "body" if len(problem["loc"]) < 2 else problem["loc"][1]

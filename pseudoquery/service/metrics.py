@@ -1,7 +1,4 @@
-"""What an operator sees of a service: metrics for Prometheus, and a log of JSON lines.
-
-Neither holds anything of a document or a query but counts.
-"""
+"""Metrics for Prometheus. They hold counts and times, and no text of documents or questions."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Counts what one service does; each has its own, so that two don't add up."""
+    """The metrics of one service. Each service has its own, so that those of two don't add up."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -45,11 +42,11 @@ class Metrics:
             "pseudoquery_waiting", "Searches and writes not begun.", ["kind"], registry=registry
         )
 
-    def waiting(self, kind: str, count: Callable[[], int]) -> None:
-        """Report a queue's length, looked up when the metrics are read."""
+    def watch_queue(self, kind: str, count: Callable[[], int]) -> None:
+        """Report the length of a queue, which is looked up when the metrics are read."""
         self._waiting.labels(kind).set_function(count)
 
-    def metrics(self, documents: int) -> bytes:
-        """Write all figures in Prometheus' text format."""
+    def as_text(self, documents: int) -> bytes:
+        """Write all metrics in Prometheus's text format."""
         self._documents.set(documents)
         return generate_latest(self._registry)

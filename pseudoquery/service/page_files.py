@@ -1,4 +1,4 @@
-"""The page at /: the files in the folder `page`, as they are, and what a browser may do there."""
+"""The page at /: the files of the folder `page`, and what a browser lets them do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Response
 
+from pseudoquery.service.addresses import PublicRoute
 from pseudoquery.service.errors import Refused
 
 MEDIA_TYPES = {
@@ -24,19 +25,19 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # The browser itself refuses to make HTML or code of text.
+        # The browser itself refuses to turn text into HTML or code.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
 )
-"""What the page may do: run its own files and ask its own service; nothing else."""
+"""The page may run its own files and use its own service, and nothing else."""
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PublicRoute)
 
 
 @router.get("/")
 async def page() -> Response:
-    """Return the page itself; the other files it asks for by name."""
+    """Return the page itself; it loads its other files by name."""
     return _answer("index.html")
 
 
@@ -56,12 +57,12 @@ def _answer(name: str) -> Response:
 
 def _read_files() -> dict[str, tuple[bytes, str]]:
     """Read all files once: no name from a request ever reaches the file system."""
-    found = {}
+    contents = {}
     for file in (files("pseudoquery.service") / "page").iterdir():
         media_type = MEDIA_TYPES.get(file.name[file.name.rfind(".") :])
         if media_type:
-            found[file.name] = (file.read_bytes(), media_type)
-    return found
+            contents[file.name] = (file.read_bytes(), media_type)
+    return contents
 
 
 FILES = _read_files()

@@ -1,42 +1,69 @@
-"""What goes over the wire: requests and answers as JSON, apart from the library's own records."""
+"""The JSON of requests and answers, as OpenAPI describes it."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pseudoquery.records import Answer, Document, Explanation
-from pseudoquery.records import Span as SpanRecord
+from pseudoquery.json_records import document_to_dict, explanation_to_dict
+from pseudoquery.records import Document, Explanation
 from pseudoquery.search.fusion import Fusion
 from pseudoquery.search.settings import Mode, SearchSettings
-from pseudoquery.service.document_map import DocumentMap, labels
-from pseudoquery.service.document_map import Point as PointRecord
+from pseudoquery.service.document_map import DocumentMap
+from pseudoquery.service.labels import labels
 
 DEFAULTS = SearchSettings()
-DEEPEST = 10_000
-"""Documents that a request may have recalled or fused, at most."""
+MAX_DEPTH = 10_000
+"""How many documents a request may have recalled or fused."""
 Metadata = dict[str, Any]
-Depth = Annotated[int, Field(ge=1, le=DEEPEST)]
-_QUESTION = "How do insects survive the cold?"
+Depth = Annotated[int, Field(ge=1, le=MAX_DEPTH)]
+
+# The examples are real: an index of three short documents, made with k=2, answers like this.
+_QUESTION = "How do bees survive the winter?"
 _BEES = {
     "id": "bees",
     "title": "Honey bees",
     "text": "In winter the bees keep warm by trembling in a ball around the queen.",
     "metadata": {"topic": "animals", "year": 2019},
 }
+_PSEUDO_QUERY = {
+    "weight": 0.57,
+    "spans": [
+        {"start": 3, "end": 9},
+        {"start": 14, "end": 18},
+        {"start": 24, "end": 28},
+        {"start": 47, "end": 51},
+        {"start": 63, "end": 68},
+    ],
+    "label": "winter · bees · queen",
+}
 
 
-def _with_example(*examples: dict[str, Any]) -> ConfigDict:
-    """Show how it looks in the OpenAPI description; a misspelt key is refused."""
+def _request(*examples: dict[str, Any]) -> ConfigDict:
+    """Show examples in the OpenAPI description; refuse unknown keys and values of other types."""
     return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": list(examples)})
 
 
-class SearchRequest(BaseModel):
-    """One question or several, and how to answer them."""
+def _answer(example: dict[str, Any]) -> ConfigDict:
+    """Show an example in the OpenAPI description; never send an unknown key."""
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [example]})
 
-    model_config = _with_example(
+
+def _answer_example(score: float, weights: list[float], candidates: int = 3) -> dict[str, Any]:
+    return {
+        "query": _QUESTION,
+        "hits": [{**_BEES, "score": score, "weights": weights}],
+        "certified": True,
+        "candidates": candidates,
+    }
+
+
+class SearchRequest(BaseModel):
+    """One or more questions, and how to search for their answers."""
+
+    model_config = _request(
         {"query": _QUESTION, "top": 3},
         {
             "query": [_QUESTION, "What does moving ice leave behind?"],
@@ -47,71 +74,84 @@ class SearchRequest(BaseModel):
     )
     query: Annotated[
         str | Annotated[list[str], Field(min_length=1)],
-        Field(description="One question, or a list of them."),
+        Field(description="One question, or a list of questions."),
     ]
-    top: Annotated[int, Field(ge=1, description="How many documents for each question.")] = 10
+    top: Annotated[int, Field(ge=1, description="How many documents to find per question.")] = 10
     where: Annotated[
         Metadata,
         Field(
-            description="Conditions on the metadata; all must hold: a value, a list of values, or "
-            "an object of comparisons (=, !=, <, <=, >, >=)."
+            description="Conditions on the metadata, all of which must hold. Each is a value, a "
+            "list of values, or an object of comparisons (=, !=, <, <=, >, >=)."
         ),
     ] = {}
-    exact: Annotated[bool, Field(description="Search on until the answer is proven exact.")] = False
-    mode: Annotated[Mode, Field(description="By meaning, by words, or both.")] = "dense"
-    fusion: Annotated[Fusion, Field(description="How a hybrid search fuses its rankings.")] = (
+    exact: Annotated[
+        bool, Field(description="Whether to search until the answer is proven exact.")
+    ] = False
+    mode: Annotated[
+        Mode,
+        Field(description="dense searches by meaning, bm25 by words, and hybrid by both."),
+    ] = "dense"
+    fusion: Annotated[Fusion, Field(description="How a hybrid search fuses its two rankings.")] = (
         DEFAULTS.fusion
     )
     weight: Annotated[
         float,
-        Field(ge=0, le=1, allow_inf_nan=False, description="Meaning's part in a weighted fusion."),
+        Field(
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="How much meaning counts in a weighted fusion; words count the rest.",
+        ),
     ] = DEFAULTS.weight
-    recall: Annotated[Depth, Field(description="Documents that the first step recalls.")] = (
-        DEFAULTS.recall
-    )
-    fusion_depth: Annotated[Depth, Field(description="Documents of each ranking to fuse.")] = (
-        DEFAULTS.fusion_depth
-    )
+    recall: Annotated[
+        Depth, Field(description="How many documents the first step of the search recalls.")
+    ] = DEFAULTS.recall
+    fusion_depth: Annotated[
+        Depth, Field(description="How many documents of each ranking a hybrid search fuses.")
+    ] = DEFAULTS.fusion_depth
     include_text: Annotated[
-        bool, Field(description="Whether hits hold the documents' text; it may be long.")
+        bool, Field(description="Whether hits hold the documents' text, which may be long.")
     ] = True
 
 
 class ExplainRequest(BaseModel):
-    """A question, and the document that it is compared with."""
+    """A question, and the document to compare it with."""
 
-    model_config = _with_example({"query": _QUESTION, "id": "bees"})
+    model_config = _request({"query": _QUESTION, "id": "bees"})
     query: str
     id: str
 
 
 class CompareRequest(BaseModel):
-    """A question that is answered in three ways."""
+    """A question to answer in three ways."""
 
-    model_config = _with_example({"query": _QUESTION, "top": 3})
+    model_config = _request({"query": _QUESTION, "top": 3})
     query: str
-    top: Annotated[int, Field(ge=1, description="How many documents for each way.")] = 10
-    exact: Annotated[bool, Field(description="Search on until the answer is proven exact.")] = False
+    top: Annotated[int, Field(ge=1, description="How many documents each way finds.")] = 10
+    exact: Annotated[
+        bool, Field(description="Whether to search until the answer is proven exact.")
+    ] = False
     mode: Annotated[
-        Literal["dense", "hybrid"], Field(description="How the pseudo queries are searched.")
+        Literal["dense", "hybrid"],
+        Field(description="How to search the pseudo queries: alone, or fused with BM25."),
     ] = "dense"
     include_text: Annotated[
-        bool, Field(description="Whether hits hold the documents' text; it may be long.")
+        bool, Field(description="Whether hits hold the documents' text, which may be long.")
     ] = True
 
 
 class MapRequest(BaseModel):
-    """A document and, if you like, a question to put on its map."""
+    """A document and, optionally, a question to show on its map."""
 
-    model_config = _with_example({"id": "bees", "query": _QUESTION})
+    model_config = _request({"id": "bees", "query": _QUESTION})
     id: str
     query: str | None = None
 
 
 class DocumentBody(BaseModel):
-    """A document without its id, which is in the address; if it is here too, they must agree."""
+    """A document. Its id is in the address; an id in the body must be the same."""
 
-    model_config = _with_example({name: _BEES[name] for name in ("title", "text", "metadata")})
+    model_config = _request({name: _BEES[name] for name in ("title", "text", "metadata")})
     text: str
     title: str = ""
     metadata: Metadata = {}
@@ -121,7 +161,7 @@ class DocumentBody(BaseModel):
 class DocumentAnswer(BaseModel):
     """A document."""
 
-    model_config = _with_example(_BEES)
+    model_config = _answer(_BEES)
     id: str
     title: str
     text: str
@@ -129,16 +169,18 @@ class DocumentAnswer(BaseModel):
 
 
 class HitAnswer(BaseModel):
-    """One document that was found."""
+    """A document of an answer, with its score."""
 
     id: str
     score: float | None
     title: str
-    text: Annotated[str | None, Field(description="null if the request left it out.")]
+    text: Annotated[str | None, Field(description="null if `include_text` is false.")]
     metadata: Metadata
     weights: Annotated[
         list[float],
-        Field(description="How much each of the document's pseudo queries weighs for this query."),
+        Field(
+            description="How much each of the document's pseudo queries counts for the question."
+        ),
     ]
 
 
@@ -148,26 +190,15 @@ class QueryAnswer(BaseModel):
     query: str
     hits: list[HitAnswer]
     certified: Annotated[
-        bool, Field(description="Whether these are proven to be the exact best by the score.")
+        bool, Field(description="Whether the hits are proven to be the exact best of the index.")
     ]
     candidates: Annotated[int, Field(description="How many documents were scored exactly.")]
 
 
 class SearchAnswer(BaseModel):
-    """An answer for each question, in their order."""
+    """An answer for each question, in the order of the questions."""
 
-    model_config = _with_example(
-        {
-            "answers": [
-                {
-                    "query": _QUESTION,
-                    "hits": [{**_BEES, "score": 6.1, "weights": [0.9, 0.1]}],
-                    "certified": True,
-                    "candidates": 3,
-                }
-            ]
-        }
-    )
+    model_config = _answer({"answers": [_answer_example(13.9, [0.57, 0.43])]})
     answers: list[QueryAnswer]
 
 
@@ -185,26 +216,20 @@ class PseudoQueryAnswer(BaseModel):
     similarity: float
     spans: list[Span]
     label: Annotated[
-        str, Field(description="A few words that tell it from the document's other ones.")
+        str,
+        Field(description="A few words that set it apart from the document's other ones."),
     ]
 
 
 class ExplainAnswer(BaseModel):
-    """Why a document matches, the pseudo query that weighs most first."""
+    """Why a document matches a question. The pseudo query with the largest weight comes first."""
 
-    model_config = _with_example(
+    model_config = _answer(
         {
             "query": _QUESTION,
             "document": _BEES,
-            "score": 6.1,
-            "pseudo_queries": [
-                {
-                    "weight": 0.9,
-                    "similarity": 0.31,
-                    "spans": [{"start": 0, "end": 29}],
-                    "label": "winter · bees · warm",
-                }
-            ],
+            "score": 13.9,
+            "pseudo_queries": [{**_PSEUDO_QUERY, "similarity": 0.7}],
             "passage": {"start": 0, "end": 69},
         }
     )
@@ -220,19 +245,11 @@ class ExplainAnswer(BaseModel):
 class CompareAnswer(BaseModel):
     """The documents that three ways of searching find for one question."""
 
-    model_config = _with_example(
+    model_config = _answer(
         {
-            name: {
-                "query": _QUESTION,
-                "hits": [{**_BEES, "score": score, "weights": weights}],
-                "certified": True,
-                "candidates": 3,
-            }
-            for name, score, weights in (
-                ("pseudo_queries", 6.1, [0.9, 0.1]),
-                ("bm25", 1.4, []),
-                ("one_vector", 0.3, []),
-            )
+            "pseudo_queries": _answer_example(13.9, [0.57, 0.43]),
+            "bm25": _answer_example(1.14, [], candidates=2),
+            "one_vector": _answer_example(0.75, []),
         }
     )
     pseudo_queries: QueryAnswer
@@ -240,14 +257,14 @@ class CompareAnswer(BaseModel):
     one_vector: Annotated[
         QueryAnswer,
         Field(
-            description="By one vector for each document, the mean of its pseudo queries; the "
-            "score is its dot product with the question's vector."
+            description="By one vector per document, the mean of its pseudo queries. The score is "
+            "its dot product with the question's vector."
         ),
     ]
 
 
 class Point(BaseModel):
-    """A place on the map."""
+    """A point on the map."""
 
     x: float
     y: float
@@ -257,41 +274,34 @@ class MappedPseudoQuery(BaseModel):
     """One pseudo query on the map of its document."""
 
     point: Point
-    label: Annotated[str, Field(description="A few words that tell it from the others.")]
+    label: Annotated[str, Field(description="A few words that set it apart from the others.")]
     spans: list[Span]
-    weight: Annotated[float | None, Field(description="null if there is no question.")]
+    weight: Annotated[float | None, Field(description="null if the request has no question.")]
 
 
 class MapAnswer(BaseModel):
-    """A document's pseudo queries on a plane, those that weigh most for the question first."""
+    """A document's pseudo queries on a plane. The one with the largest weight comes first."""
 
-    model_config = _with_example(
+    model_config = _answer(
         {
             "document": _BEES,
-            "pseudo_queries": [
-                {
-                    "point": {"x": -0.2, "y": 0.1},
-                    "label": "winter · bees · warm",
-                    "spans": [{"start": 0, "end": 29}],
-                    "weight": 0.9,
-                }
-            ],
-            "query": {"x": 0.5, "y": 0.0},
-            "variance": 0.8,
+            "pseudo_queries": [{**_PSEUDO_QUERY, "point": {"x": -0.14, "y": 0.41}}],
+            "query": {"x": 0.45, "y": -0.09},
+            "variance": 1.0,
         }
     )
     document: DocumentAnswer
     pseudo_queries: list[MappedPseudoQuery]
-    query: Annotated[Point | None, Field(description="null if there is no question.")]
+    query: Annotated[Point | None, Field(description="null if the request has no question.")]
     variance: Annotated[
-        float, Field(description="The part of the vectors' variance that the plane shows.")
+        float, Field(description="The share of the vectors' variance that the plane shows.")
     ]
 
 
 class WriteAnswer(BaseModel):
-    """What a request changed; it is on disk."""
+    """How many documents a request has changed. The changes are on disk."""
 
-    model_config = _with_example({"added": 1, "updated": 0, "unchanged": 0, "cut": 0})
+    model_config = _answer({"added": 1, "updated": 0, "unchanged": 0, "cut": 0})
     added: int
     updated: int
     unchanged: int
@@ -303,14 +313,14 @@ class WriteAnswer(BaseModel):
 class DeleteAnswer(BaseModel):
     """The id of the document that was deleted."""
 
-    model_config = _with_example({"deleted": "bees"})
+    model_config = _answer({"deleted": "bees"})
     deleted: str
 
 
 class StateAnswer(BaseModel):
-    """That all is well."""
+    """That the service works."""
 
-    model_config = _with_example({"status": "ok"})
+    model_config = _answer({"status": "ok"})
     status: str
 
 
@@ -330,9 +340,9 @@ class ErrorFacts(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """Every error looks like this."""
+    """The form of every error."""
 
-    model_config = _with_example(
+    model_config = _answer(
         {"error": {"code": "not_found", "message": "there is no document with the id 'bees'."}}
     )
     error: ErrorFacts
@@ -340,84 +350,22 @@ class ErrorAnswer(BaseModel):
 
 def document_answer(document: Document) -> DocumentAnswer:
     """Write a document."""
-    return DocumentAnswer(
-        id=document.id,
-        title=document.title,
-        text=document.text,
-        metadata=dict(document.metadata),
-    )
-
-
-def query_answer(answer: Answer, include_text: bool) -> dict[str, Any]:
-    """Write the hits for one question, as a QueryAnswer; making one would only take time."""
-    hits = [
-        {
-            "id": hit.id,
-            "score": _finite(hit.score),
-            "title": hit.title,
-            "text": hit.text if include_text else None,
-            "metadata": hit.metadata,
-            "weights": hit.weights,
-        }
-        for hit in answer.hits
-    ]
-    return {
-        "query": answer.query,
-        "hits": hits,
-        "certified": answer.certified,
-        "candidates": answer.candidates,
-    }
+    return DocumentAnswer.model_validate(document_to_dict(document))
 
 
 def explain_answer(explanation: Explanation) -> ExplainAnswer:
-    """Write an explanation."""
-    found = explanation.pseudo_queries
-    named = labels(explanation.document.text, [one.spans for one in found])
-    pseudo_queries = [
-        PseudoQueryAnswer(
-            weight=one.weight,
-            similarity=one.similarity,
-            spans=[_span(span) for span in one.spans],
-            label=label,
-        )
-        for one, label in zip(found, named, strict=True)
-    ]
-    return ExplainAnswer(
-        query=explanation.query,
-        document=document_answer(explanation.document),
-        score=_finite(explanation.score),
-        pseudo_queries=pseudo_queries,
-        passage=_span(explanation.passage) if explanation.passage else None,
-    )
+    """Write an explanation, with a label for each pseudo query."""
+    content = explanation_to_dict(explanation)
+    spans = [pseudo_query.spans for pseudo_query in explanation.pseudo_queries]
+    names = labels(explanation.document.text, spans)
+    for pseudo_query, label in zip(content["pseudo_queries"], names, strict=True):
+        pseudo_query["label"] = label
+    return ExplainAnswer.model_validate(content)
 
 
-def map_answer(found: DocumentMap) -> MapAnswer:
+def map_answer(document_map: DocumentMap) -> MapAnswer:
     """Write a map."""
-    pseudo_queries = [
-        MappedPseudoQuery(
-            point=_point(one.point),
-            label=one.label,
-            spans=[_span(span) for span in one.spans],
-            weight=one.weight,
-        )
-        for one in found.pseudo_queries
-    ]
-    return MapAnswer(
-        document=document_answer(found.document),
-        pseudo_queries=pseudo_queries,
-        query=_point(found.query) if found.query else None,
-        variance=found.variance,
+    content = asdict(document_map)
+    return MapAnswer.model_validate(
+        {**content, "document": document_to_dict(document_map.document)}
     )
-
-
-def _point(point: PointRecord) -> Point:
-    return Point(x=point.x, y=point.y)
-
-
-def _finite(score: float) -> float | None:
-    """JSON has no minus infinity, the score of a document without vectors."""
-    return score if math.isfinite(score) else None
-
-
-def _span(span: SpanRecord) -> Span:
-    return Span(start=span.start, end=span.end)

@@ -82,9 +82,9 @@ class DeleteJob:
 class ServedIndex:
     """An index and the threads that work for a service."""
 
-    def __init__(self, index: Index, watch: Metrics) -> None:
+    def __init__(self, index: Index, metrics: Metrics) -> None:
         self.index = index
-        self._watch = watch
+        self._metrics = metrics
         self._searches: Batcher[SearchJob, list[Answer]] = Batcher(
             "pseudoquery-search", self._search_together, lambda job: len(job.queries), BATCH_QUERIES
         )
@@ -96,8 +96,8 @@ class ServedIndex:
         self._explainer = ThreadPoolExecutor(1, "pseudoquery-explain")
         self._comparer = ThreadPoolExecutor(1, "pseudoquery-compare")
         self._readers = ThreadPoolExecutor(READERS, "pseudoquery-read")
-        watch.waiting("search", lambda: self._searches.waiting)
-        watch.waiting("write", lambda: self._writes.waiting)
+        metrics.watch_queue("search", lambda: self._searches.waiting)
+        metrics.watch_queue("write", lambda: self._writes.waiting)
 
     def warm_up(self) -> None:
         """Load the model and the vectors, so that the first question need not wait for them."""
@@ -178,7 +178,7 @@ class ServedIndex:
     def _search_alike(self, searches: Sequence[SearchJob]) -> list[list[Answer]]:
         queries = [query for search in searches for query in search.queries]
         one = searches[0]
-        self._watch.batches.observe(len(queries))
+        self._metrics.batches.observe(len(queries))
         answers = iter(
             self.index.search_many(
                 queries,
@@ -211,12 +211,12 @@ class ServedIndex:
         done = [Added(*count, cut) for count in counts]  # only one, if any can be cut
         for outcome in ("added", "updated", "unchanged"):
             number = sum(getattr(one, outcome) for one in done)
-            self._watch.written.labels(outcome).inc(number)
+            self._metrics.written.labels(outcome).inc(number)
         return done
 
     def _delete(self, deletes: Sequence[DeleteJob]) -> list[bool]:
         left = retry_while_locked(lambda: self.index.delete([delete.id for delete in deletes]))
-        self._watch.written.labels("deleted").inc(len(left))
+        self._metrics.written.labels("deleted").inc(len(left))
         outcomes = []
         for delete in deletes:
             outcomes.append(delete.id in left)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from fastapi import Request
 
 from pseudoquery.corpus.formats import parse_document
-from pseudoquery.records import Added, Document
+from pseudoquery.records import Document
 from pseudoquery.service.errors import Refused
 from pseudoquery.service.settings import ServiceSettings
 from pseudoquery.storage.incoming import BATCH_CHARACTERS, BATCH_DOCUMENTS
@@ -74,8 +74,3 @@ async def uploaded_batches(
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def add_counts(total: dict[str, int], added: Added) -> dict[str, int]:
-    """Add the counts of a batch to those so far."""
-    return {name: total[name] + value for name, value in asdict(added).items()}

@@ -84,10 +84,10 @@ def test_what_can_not_have_been_seen_is_told(seen: Seen, sentence: str) -> None:
 def test_sizes_of_batches_from_the_histogram(sizes: list[int]) -> None:
     watch = Metrics()
     watch.batches.observe(7)
-    before = read_batches(watch.metrics(0).decode())
+    before = read_batches(watch.as_text(0).decode())
     for size in sizes:
         watch.batches.observe(size)
-    found = read_batches(watch.metrics(0).decode()).since(before).sizes()
+    found = read_batches(watch.as_text(0).decode()).since(before).sizes()
     assert sum(found) == sum(sizes)
     assert len(found) == len(sizes)
 
@@ -104,7 +104,7 @@ def test_a_batch_beyond_the_histogram_is_refused() -> None:
     watch = Metrics()
     watch.batches.observe(SIZES[-1] + 1)
     with pytest.raises(ValueError, match="more than 128 queries"):
-        read_batches(watch.metrics(0).decode())
+        read_batches(watch.as_text(0).decode())
 
 
 def load_for(service: Running) -> Load:

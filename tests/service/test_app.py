@@ -18,7 +18,8 @@ from pseudoquery.errors import IndexLockedError
 from pseudoquery.index import Index
 from pseudoquery.records import Answer, Document
 from pseudoquery.search.settings import SearchSettings
-from pseudoquery.service.document_map import labels, map_document
+from pseudoquery.service.document_map import map_document
+from pseudoquery.service.labels import labels
 from pseudoquery.service.one_vector import search_one_vector
 from pseudoquery.service.served_index import ServedIndex
 from pseudoquery.version import VERSION

@@ -21,7 +21,7 @@ import pytest
 from pseudoquery.client import Client
 from pseudoquery.errors import ServiceError
 from pseudoquery.records import Document
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.verify import problems
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import LINES, Forks, Running, lines
@@ -96,7 +96,7 @@ def test_a_killed_service_has_lost_nothing(forks: Forks, template: Path, tmp_pat
             assert forks.end(pid, signal.SIGKILL) == -signal.SIGKILL
             for one in writing:
                 one.result(60)
-        store = Store.open(folder)
+        store = FolderStore.open(folder)
         with store.snapshot() as snapshot:
             found = {stored.document.id: stored.document for stored in snapshot.documents()}
             assert len(snapshot.ids()) == len(found)
@@ -130,7 +130,7 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(
     told = threading.Event()
 
     def stored() -> int:
-        with Store.open(folder).snapshot() as snapshot:
+        with FolderStore.open(folder).snapshot() as snapshot:
             return snapshot.count()
 
     def documents() -> Iterator[bytes]:
@@ -150,7 +150,7 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(
     assert (reply.status, reply.json["added"]) == (200, 200)
     assert forks.wait(pid) == 0
     assert stored() == len(DOCUMENTS) + 200
-    assert problems(Store.open(folder)) == []
+    assert problems(FolderStore.open(folder)) == []
     log = forks.log.read_text()
     assert "Traceback" not in log
     assert "moon" not in log

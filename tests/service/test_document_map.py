@@ -14,7 +14,8 @@ from pseudoquery.encoding.model import load_model
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Document
 from pseudoquery.search.explain import explain
-from pseudoquery.service.document_map import labels, map_document, plane
+from pseudoquery.service.document_map import map_document, plane
+from pseudoquery.service.labels import labels
 
 TEXT = (
     "The king of the old city found a red book in the river. Who was the woman with the black "

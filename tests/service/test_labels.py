@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pseudoquery.records import Span
-from pseudoquery.service.document_map import WORD, WORDS_IN_LABEL, labels
+from pseudoquery.service.labels import WORD, WORDS_IN_LABEL, labels
 
 
 def spans_of(text: str, *groups: str) -> list[list[Span]]:

@@ -10,8 +10,8 @@ import pytest
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.index import Index
-from pseudoquery.service.exchange import SECURITY
 from pseudoquery.service.page_files import FILES, MEDIA_TYPES, POLICY
+from pseudoquery.service.recorder import SECURITY_HEADERS
 from tests.support.serving import READ, Running, running
 
 FOLDER = Path(__file__).parents[2] / "pseudoquery" / "service" / "page"
@@ -36,7 +36,7 @@ def test_every_file_is_served_without_a_token(service: Running) -> None:
 
 def test_the_policy_lets_the_page_run_its_own_files_alone(service: Running) -> None:
     reply = service.ask("GET", "/")
-    expected = SECURITY | {"content-security-policy": POLICY}
+    expected = SECURITY_HEADERS | {"content-security-policy": POLICY}
     assert {name: reply.headers[name] for name in expected} == expected
     assert "unsafe" not in POLICY
     assert set(re.findall(r"(?:[a-z]+-src|[a-z-]+) ([^;]+)", POLICY)) == {

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from pseudoquery.index import Index
 from pseudoquery.service.app import create_app
-from pseudoquery.service.routes import Service
+from pseudoquery.service.dependencies import Service
 from pseudoquery.service.settings import ServiceSettings
 
 READ, WRITE = "reader-" + "r" * 16, "writer-" + "w" * 16
