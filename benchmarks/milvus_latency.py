@@ -39,8 +39,8 @@ from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.milvus.search import MilvusSearch
 from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import RecallDepth, search
-from pseudoquery.storage.snapshot import Snapshot
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.snapshot import FolderSnapshot
+from pseudoquery.storage.store import FolderStore
 from tests.cluster.milvus_server import MilvusLite, MilvusStandalone, why_not
 
 TOP, RECALL, WARM = 10, 200, 3
@@ -84,7 +84,7 @@ def main() -> None:
             }
             for name, url in running.items():
                 say(f"copying {options.documents:,} documents to {name}")
-                asks[name] = in_milvus(Index(store), url, settings)
+                asks[name] = in_milvus(Index.open(store.folder), url, settings)
             taken, answers = measure(asks, asked)
     for name, times in taken.items():
         tell({"engine": name, **row(times, taken[TWO_STEPS], answers, name)})
@@ -117,7 +117,9 @@ def engines(folder: Path, addresses: Sequence[str]) -> Iterator[dict[str, str]]:
             one.stop()
 
 
-def in_folder(store: Store, snapshot: Snapshot, structure: str, settings: Representation) -> Ask:
+def in_folder(
+    store: FolderStore, snapshot: FolderSnapshot, structure: str, settings: Representation
+) -> Ask:
     view, ids = snapshot.view, snapshot.ids()
     step = Structures(store.folder).get(structure, view)
 
@@ -137,7 +139,7 @@ def in_milvus(index: Index, url: str, settings: Representation) -> Ask:
 
     def ask(query: NDArray[np.float32]) -> Found:
         (best,) = asking.best([query])
-        return Found([one.kept.stored.document.id for one in best.scored], best.certified)
+        return Found([document.stored.document.id for document in best.documents], best.certified)
 
     return ask
 

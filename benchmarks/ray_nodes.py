@@ -30,7 +30,7 @@ import numpy as np
 from pseudoquery.building.build import build
 from pseudoquery.cluster.build import build_on_cluster
 from pseudoquery.corpus.datasets import load_dataset
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 
 MEMORY = 200 << 20
 """Bytes for the objects of each node."""
@@ -101,7 +101,7 @@ def show(what: str, clock: Clock, folder: Path, plain: Path) -> None:
 
 
 def vectors(folder: Path) -> np.ndarray:
-    with Store.open(folder).snapshot() as snapshot:
+    with FolderStore.open(folder).snapshot() as snapshot:
         return np.concatenate([one.decoded() for one in snapshot.view.segments])
 
 

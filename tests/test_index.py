@@ -29,6 +29,7 @@ from pseudoquery.records import Added, Answer, Document
 from pseudoquery.search.settings import SearchSettings
 from pseudoquery.storage import incoming
 from pseudoquery.storage.segments import segment_path
+from pseudoquery.storage.store import folder_store
 from tests.support.collection import DOCUMENTS, WORDS
 
 QUERIES = ["who was the king of the city", "bird song", "the old house by the river?"]
@@ -577,7 +578,10 @@ def test_vectors_do_not_depend_on_the_batch(
     one_by_one = Index.create(tmp_path / "single", model=tiny_model)
     for document in DOCUMENTS:
         one_by_one.add([document])
-    with index.store.snapshot() as together, one_by_one.store.snapshot() as single:
+    with (
+        folder_store(index.store).snapshot() as together,
+        folder_store(one_by_one.store).snapshot() as single,
+    ):
         assert np.array_equal(together.view.offsets, single.view.offsets)
         count = together.view.vector_count
         np.testing.assert_allclose(

@@ -18,11 +18,11 @@ from benchmarks.peers.measure import Inputs, Vectors, Way, run, size_of
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
 from pseudoquery.search.rank import RankRequest, rank_dense, rank_hybrid
-from pseudoquery.search.settings import SearchSettings
+from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.search.structures import Structures
 from pseudoquery.storage.int8_codes import ENDING
 from pseudoquery.storage.schema import Settings
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 
 EFFORTS = (10, 20, 50, 100, 200, 400)
 """Documents that the first step recalls; 200 is the default."""
@@ -35,7 +35,7 @@ FILES = {"flat8": f"*{ENDING}", "hnsw": "hnsw.faiss", "hnsw8": "hnsw8.faiss"}
 class Made:
     """An index of given vectors."""
 
-    store: Store
+    store: FolderStore
     structures: Structures
     vectors: Vectors
     representation: Representation
@@ -70,7 +70,7 @@ def make(inputs: Inputs, name: str, kind: str, folder: Path) -> Made:
     questions = inputs.texts("queries") if told else []
     start = time.perf_counter()
     settings = Settings("", "", vectors.documents.shape[1], {}, vector_type=kind)
-    store = Store.create(folder, settings)
+    store = FolderStore.create(folder, settings)
     with store.writer() as writer:
         for first in range(0, vectors.count, ADDED_AT_ONCE):
             numbers = range(first, min(first + ADDED_AT_ONCE, vectors.count))
@@ -110,10 +110,11 @@ def searching(
     def search(query: int, top: int) -> Sequence[int]:
         text = made.questions[query] if made.questions else ""
         with made.store.snapshot() as snapshot:
-            asked = RankRequest(snapshot, [text], top, None, False, settings)
-            own = [made.vectors.query(query)]
-            ranked = rank(asked, own, made.structures, made.representation)[0]
-            found: list[int] = np.searchsorted(snapshot.view.ordinals, ranked.numbers).tolist()
+            mode: Mode = "hybrid" if rank is rank_hybrid else "dense"
+            request = RankRequest([text], top, None, False, mode, settings)
+            vectors = [made.vectors.query(query)]
+            (ranking,) = rank(snapshot, request, vectors, made.structures, made.representation)
+            found: list[int] = np.searchsorted(snapshot.view.ordinals, ranking.ordinals).tolist()
         return found
 
     return search

@@ -22,6 +22,7 @@ from pseudoquery.encoding.encode import document_text, encode_queries, pool_text
 from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.method.scores import window
 from pseudoquery.search.exact_scores import exact_scores
+from pseudoquery.storage.store import folder_store
 
 QUESTION = "How do plants turn light into energy?"
 TOP, RECALLED, DRAWN = 10, 60, 120
@@ -81,7 +82,7 @@ def draw_certificate(axes: Axes, index: Index) -> None:
     """Order documents by their largest dot product, and draw the score of each below it."""
     settings = index.representation
     query = encode_queries(index.model, [QUESTION])[0]
-    with index.store.snapshot() as snapshot:
+    with folder_store(index.store).snapshot() as snapshot:
         view = snapshot.view
         documents = np.flatnonzero(view.live)
         scores = exact_scores(view, query, documents, settings)

@@ -26,7 +26,7 @@ from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import search
 from pseudoquery.storage.incoming import BATCH_DOCUMENTS
 from pseudoquery.storage.schema import Settings
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 
 WRITTEN = 128 << 20
 """Bytes written to measure how fast the disk is."""
@@ -174,7 +174,7 @@ def _peaks() -> Iterator[dict[str, int]]:
 
 
 def _build(folder: Path, size: int, k: int, dimension: int, batch: int) -> int:
-    store = Store.create(folder, Settings("", "", dimension, {}))
+    store = FolderStore.create(folder, Settings("", "", dimension, {}))
     with store.writer() as writer:
         for start in range(0, size, batch):
             numbers = range(start, min(start + batch, size))
@@ -191,18 +191,18 @@ def _text(number: int) -> str:
 
 
 def _open(folder: Path) -> int:
-    with Store.open(folder).snapshot() as snapshot:
+    with FolderStore.open(folder).snapshot() as snapshot:
         return snapshot.view.vector_count
 
 
 def _derive(folder: Path) -> int:
-    with Store.open(folder).snapshot() as snapshot:
+    with FolderStore.open(folder).snapshot() as snapshot:
         return Structures(folder).get("flat8", snapshot.view).total
 
 
 def _search(folder: Path, dimension: int) -> int:
     query = np.ones((1, dimension), dtype=np.float32) / dimension**0.5
-    with Store.open(folder).snapshot() as snapshot:
+    with FolderStore.open(folder).snapshot() as snapshot:
         step = Structures(folder).get("flat8", snapshot.view)
         found = search(snapshot.view, step, [query], Representation(scale=10.0), 10)
     return len(found[0].documents)

@@ -22,7 +22,7 @@ from pseudoquery.search.structures import Structures
 from pseudoquery.search.two_step import Ranking, search
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import VECTOR_TYPES
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore, folder_store
 from pseudoquery.storage.vector_view import VectorView
 
 ADDED_AT_ONCE = 4096
@@ -59,10 +59,11 @@ def bench_search(
         else:
             index = Index.open(folder)
             types = (index.settings.vector_type,)
-            stores = {types[0]: index.store}
+            store = folder_store(index.store)
+            stores = {types[0]: store}
             settings = index.representation
             # Documents ask for themselves: what a query looks like depends on who asks.
-            with index.store.snapshot() as snapshot:
+            with store.snapshot() as snapshot:
                 rows = np.linspace(0, snapshot.view.vector_count - 1, queries).astype(np.int64)
                 asked = [one[None] for one in snapshot.view.rows(rows)]
         views = {kind: _view(store) for kind, store in stores.items()}
@@ -90,7 +91,7 @@ def bench_search(
 
 def _jobs(
     views: dict[str, VectorView],
-    stores: dict[str, Store],
+    stores: dict[str, FolderStore],
     asked: Queries,
     settings: Representation,
     top: int,
@@ -170,10 +171,10 @@ def synthetic_queries(vectors: NDArray[np.float32], count: int) -> Queries:
     return [one[None] for one in asked]
 
 
-def fill_store(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> Store:
+def fill_store(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> FolderStore:
     """Put vectors into an index folder, with documents that say next to nothing."""
     settings = Settings("", "", vectors.shape[2], {}, vector_type=vector_type)
-    store = Store.create(folder, settings)
+    store = FolderStore.create(folder, settings)
     with store.writer() as writer:
         for start in range(0, len(vectors), ADDED_AT_ONCE):
             own = list(vectors[start : start + ADDED_AT_ONCE])
@@ -182,6 +183,6 @@ def fill_store(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> 
     return store
 
 
-def _view(store: Store) -> VectorView:
+def _view(store: FolderStore) -> VectorView:
     with store.snapshot() as snapshot:
         return snapshot.view

@@ -16,14 +16,14 @@ from pseudoquery.records import Added, Document
 from pseudoquery.storage.incoming import drop_duplicates
 from pseudoquery.storage.schema import document_checksum
 from pseudoquery.storage.segment_builder import drop_documents
-from pseudoquery.storage.store import Store
-from pseudoquery.storage.writer import Writer
+from pseudoquery.storage.store import FolderStore
+from pseudoquery.storage.writer import FolderWriter
 
 
 class FolderShards:
     """The shards that an index folder has not adopted yet; those that it has are empty files."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FolderStore) -> None:
         self._store = store
         self._folder = store.folder / "shards"
 
@@ -32,7 +32,7 @@ class FolderShards:
         return (path.stem for path in self._folder.glob("*.shard"))
 
     def keep(self, name: str, content: bytes) -> None:
-        """Keep a shard; when this has returned, it is on disk."""
+        """Store a shard; when this returns, it is on disk."""
         write_atomically(self.path(name), content)
 
     def adopt(self, names: Sequence[str], on_bad: OnBad) -> Iterator[Added]:
@@ -49,8 +49,8 @@ class FolderShards:
         """Name the file of a shard."""
         return self._folder / f"{name}.shard"
 
-    def _adopt(self, name: str, writer: Writer, on_bad: OnBad) -> Added:
-        """Take a shard into the index, but for documents that are there already."""
+    def _adopt(self, name: str, writer: FolderWriter, on_bad: OnBad) -> Added:
+        """Take a shard into the index, without the documents that the index has already."""
         path = self.path(name)
         content = path.read_bytes()
         if not content:  # it was adopted before
@@ -61,18 +61,18 @@ class FolderShards:
                 "anew."
             )
         shard = decode_shard(content)
-        first = drop_duplicates(list(shard.documents), writer, on_bad)
-        kept = {document.id: document for document in first}
-        known = writer.known(kept)
+        distinct = drop_duplicates(list(shard.documents), writer, on_bad)
+        first_of_id = {document.id: document for document in distinct}
+        known = writer.known(first_of_id)
         updated = unchanged = 0
         dropped: list[int] = []
         new: list[Document] = []
-        for place, document in enumerate(shard.documents):
-            checksum = known[document.id][0] if document.id in known else None
-            if kept.get(document.id) is not document:
-                dropped.append(place)
+        for position, document in enumerate(shard.documents):
+            checksum = known[document.id].checksum if document.id in known else None
+            if first_of_id.get(document.id) is not document:
+                dropped.append(position)
             elif checksum == document_checksum(document):
-                dropped.append(place)
+                dropped.append(position)
                 unchanged += 1
             else:
                 updated += checksum is not None

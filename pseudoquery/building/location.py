@@ -12,41 +12,45 @@ Location: TypeAlias = Path | str
 """A folder, or an address such as http://localhost:19530/papers."""
 
 
-def is_address(place: Location) -> bool:
-    """Say whether this is an address, and not a folder."""
-    return isinstance(place, str) and "://" in place
+def is_address(location: Location) -> bool:
+    """Say whether a location is an address, and not a folder.
+
+    Examples:
+        >>> is_address("http://localhost:19530/papers"), is_address("my-index")
+        (True, False)
+    """
+    return isinstance(location, str) and "://" in location
 
 
-def open_index(place: Location, **how: Any) -> Index:
-    """Open an index; `how` as for `Index.open`."""
-    if is_address(place):
+def index_class(location: Location) -> type[Index]:
+    """Choose the class of an index by its location: `Index` or `MilvusIndex`."""
+    if is_address(location):
         from pseudoquery.milvus.index import MilvusIndex
 
-        return MilvusIndex.open(place, **how)
+        return MilvusIndex
     from pseudoquery.index import Index
 
-    return Index.open(place, **how)
+    return Index
 
 
-def create_index(place: Location, **how: Any) -> Index:
-    """Make a new, empty index; `how` as for `Index.create`, or `MilvusIndex.create`."""
-    if is_address(place):
-        from pseudoquery.milvus.index import MilvusIndex
-
-        return MilvusIndex.create(place, **how)
-    from pseudoquery.index import Index
-
-    return Index.create(place, **how)
+def open_index(location: Location, **options: Any) -> Index:
+    """Open an index; the options are those of `Index.open`, or of `MilvusIndex.open`."""
+    return index_class(location).open(location, **options)
 
 
-def index_exists(place: Location) -> bool:
-    """Say whether there is an index, be it finished or not."""
-    if is_address(place):
+def create_index(location: Location, **options: Any) -> Index:
+    """Make a new, empty index; the options are those of `create` of its class."""
+    return index_class(location).create(location, **options)
+
+
+def index_exists(location: Location) -> bool:
+    """Say whether a location holds an index, be it finished or not."""
+    if is_address(location):
         from pseudoquery.milvus.collection import Collection
 
-        return Collection.is_there(str(place))
+        return Collection.exists(str(location))
     from pseudoquery.storage.sqlite_errors import sqlite_errors
 
-    folder = Path(place)
+    folder = Path(location)
     with sqlite_errors(folder):
         return (folder / "index.sqlite").exists()

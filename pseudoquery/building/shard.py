@@ -1,7 +1,7 @@
 """A shard: documents that one worker of a cluster has encoded in one go, and their vectors.
 
 Its name says where its documents stand in the corpus and what they are. So a shard that was made
-twice is one, and a build that was killed knows which ones it need not make again.
+twice counts once, and a build that was killed knows which shards it need not make again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHARD_BATCHES = 4
 """Batches that are encoded by one worker in one go, and lost with it."""
 SHARD_DOCUMENTS = SHARD_BATCHES * BATCH_DOCUMENTS
 FILES, SHARDS_OF_A_FILE = 10**6, 10**8
-"""More than these the names don't count."""
+"""The names of shards have room for so many files, and shards of a file."""
 POSITIONS = FILES * SHARDS_OF_A_FILE * SHARD_DOCUMENTS
 DIGEST = 32
 
@@ -41,13 +41,13 @@ class Shard:
 
 
 class Shards(Protocol):
-    """Where shards are kept as they come, and made into one index when all are there."""
+    """Where shards are stored as they come, and made into one index when all have come."""
 
     def names(self) -> Iterable[str]:
         """Name the shards that an interrupted build has left."""
 
     def keep(self, name: str, content: bytes) -> None:
-        """Keep a shard; when this has returned, it is not encoded again."""
+        """Store a shard; once this has returned, the shard is not encoded again."""
 
     def adopt(self, names: Sequence[str], on_bad: OnBad) -> Iterator[Added]:
         """Make an index of the shards with these names, in the order of the corpus."""
@@ -57,20 +57,20 @@ class Shards(Protocol):
 
 
 def group_into_shards(batched: Iterable[list[Document]]) -> Iterator[list[list[Document]]]:
-    """Group batches to shards."""
+    """Group batches into shards."""
     batched = iter(batched)
     while shard := list(islice(batched, SHARD_BATCHES)):
         yield shard
 
 
-def shard_name(file: int, number: int, shard: Sequence[Sequence[Document]]) -> str:
-    """Name a shard by its place in the corpus, its size and its content."""
+def shard_name(file: int, position: int, shard: Sequence[Sequence[Document]]) -> str:
+    """Name a shard by its file, its position in the file, its size and its content."""
     digest = hashlib.blake2b(digest_size=8)
     for batch in shard:
         for document in batch:
             digest.update(document_checksum(document) + document.origin.encode())
         digest.update(b"batch")
-    return f"{file:06d}-{number:08d}-{sum(map(len, shard))}-{digest.hexdigest()}"
+    return f"{file:06d}-{position:08d}-{sum(map(len, shard))}-{digest.hexdigest()}"
 
 
 def documents_in(name: str) -> int:
@@ -79,18 +79,18 @@ def documents_in(name: str) -> int:
 
 
 def first_position(name: str) -> int:
-    """Give the first document of a shard a number; they grow along the corpus, with gaps."""
-    file, number = map(int, name.split("-")[:2])
-    return (file * SHARDS_OF_A_FILE + number) * SHARD_DOCUMENTS
+    """Return the position of a shard's first document in the corpus; positions have gaps."""
+    file, position = map(int, name.split("-")[:2])
+    return (file * SHARDS_OF_A_FILE + position) * SHARD_DOCUMENTS
 
 
 def encode_documents(shard: Sequence[Sequence[Document]]) -> bytes:
-    """Write batches of documents down."""
+    """Write batches of documents as JSON."""
     return json.dumps([[astuple(document) for document in batch] for batch in shard]).encode()
 
 
 def decode_documents(content: bytes) -> list[list[Document]]:
-    """Undo `packed`."""
+    """Read what `encode_documents` has written."""
     return [[Document(*fields) for fields in batch] for batch in json.loads(content)]
 
 
@@ -110,12 +110,12 @@ def encode_shard(shard: Shard) -> bytes:
 
 
 def is_whole_shard(content: bytes) -> bool:
-    """Say whether this is what `written` has made."""
+    """Say whether this is all that `encode_shard` has written."""
     return hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]
 
 
 def decode_shard(content: bytes) -> Shard:
-    """Undo `written`."""
+    """Read what `encode_shard` has written."""
     arrays = load(content[DIGEST:])
     (documents,) = decode_documents(arrays["documents"].tobytes())
     ordinals = np.arange(len(documents), dtype=np.int64)

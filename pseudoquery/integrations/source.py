@@ -1,6 +1,6 @@
-"""Where a retriever of another framework looks: an index, its folder, or a service.
+"""What a retriever searches: an index, an index folder, or a service.
 
-The adapters (`langchain`, `llama_index`, `haystack`) differ only in the words of their framework.
+The retrievers for LangChain, LlamaIndex and Haystack share this module.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pseudoquery.index import Index
 from pseudoquery.records import Answer, Hit
 
 Source: TypeAlias = str | Path | Index | Client
-"""An index folder, an opened index, a service's address (http://...), or a client of one."""
+"""An index folder, an `Index`, the address of a service (http://...), or a `Client`."""
 
-_one_at_a_time = Lock()
+_lock = Lock()
 
 
 def search_function(source: Source) -> Callable[..., Answer]:
-    """Return the function that answers a query, with the arguments of `Index.search`."""
+    """Return the function that searches a source. It takes the arguments of `Index.search`."""
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         source = Client(source)
     if isinstance(source, Client):
@@ -31,21 +31,22 @@ def search_function(source: Source) -> Callable[..., Answer]:
 
 
 def address(source: Source) -> str:
-    """Name a source in a word that can be stored, and opened again."""
+    """Return the address or the folder of a source, from which it can be opened again."""
     if isinstance(source, Client):
         return source.url
-    return str(source.folder if isinstance(source, Index) else source)
+    return str(source.location if isinstance(source, Index) else source)
 
 
 def metadata_with_title(hit: Hit) -> dict[str, Any]:
-    """Put the title, for which the frameworks have no place, beside the metadata."""
+    """Add the title to the metadata, because the frameworks have no field for it."""
     return {**hit.metadata, "title": hit.title} if hit.title else dict(hit.metadata)
 
 
 def _search(index: Index, query: str, **how: Any) -> Answer:
-    """Search; the frameworks ask from many threads at once, and each would load the model.
+    """Search in one thread at a time.
 
-    It is a cached property, which has had no lock of its own since Python 3.12.
+    The frameworks search in many threads at once, and each would load the model: it is a cached
+    property, which has no lock since Python 3.12.
     """
-    with _one_at_a_time:
+    with _lock:
         return index.search(query, **how)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.milvus.filters import one_of
 from pseudoquery.records import Document
-from pseudoquery.storage.snapshot import Stored
+from pseudoquery.storage.protocols import StoredDocument
 
 PIECE = 8_000
 """Characters of a document's content in one row: an answer of few rows is not too long to send."""
@@ -23,15 +23,15 @@ DOCUMENT_FIELDS = ["document", "version", "place", "rows", "is_vector", "content
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """A document as the collection holds it, with its vectors (k, dim) if they were asked for."""
+class EncodedDocument:
+    """A stored document and its vectors (k, dim); there are none if only texts are read."""
 
-    stored: Stored
+    stored: StoredDocument
     vectors: NDArray[np.float32]
 
     @property
     def order(self) -> tuple[int, str]:
-        """Documents are in the order in which they were added."""
+        """What documents are sorted by: the order in which they were added."""
         return self.stored.ordinal, self.stored.document.id
 
 
@@ -60,7 +60,7 @@ def both_expressions(first: str, second: str) -> str:
 
 
 def in_groups(items: Iterable[_Item], count: int) -> Iterator[tuple[_Item, ...]]:
-    """Part items into groups of `count`."""
+    """Divide items into groups of `count`."""
     rest = iter(items)
     while group := tuple(islice(rest, count)):
         yield group

@@ -1,4 +1,4 @@
-"""Ask one committed state of an index: by meaning, by words, or both; documents by number out."""
+"""Rank the documents of one committed state: by meaning, by words, or by both."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pseudoquery.method.representation import Representation
 from pseudoquery.search.bm25 import match_expression
 from pseudoquery.search.fusion import fuse
-from pseudoquery.search.settings import SearchSettings
+from pseudoquery.search.settings import Mode, SearchSettings, check_search
 from pseudoquery.storage.filters import Where
-from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.snapshot import FolderSnapshot
 
 if TYPE_CHECKING:
     from pseudoquery.search.structures import Structures
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RankedOrdinals:
-    """The best documents for one query, by their number in the store, best first."""
+    """The best documents for one query, by their ordinals in the store, best first."""
 
-    numbers: tuple[int, ...]
+    ordinals: tuple[int, ...]
     scores: tuple[float, ...]
     certified: bool
     candidates: int
@@ -32,56 +32,74 @@ class RankedOrdinals:
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:
-    """Questions to one snapshot, and how to answer them."""
+    """Queries, and how to answer them."""
 
-    snapshot: Snapshot
     queries: Sequence[str]
     top: int
     where: Where | None
     exact: bool
+    mode: Mode
     settings: SearchSettings
 
 
-def rank_bm25(asked: RankRequest) -> list[RankedOrdinals]:
+def check_request(
+    queries: Sequence[str],
+    top: int,
+    where: Where | None,
+    exact: bool,
+    mode: Mode,
+    settings: SearchSettings | None,
+) -> RankRequest:
+    """Collect what was asked, or refuse what can't be answered; one string is one query."""
+    if isinstance(queries, str):
+        queries = [queries]
+    settings = settings or SearchSettings()
+    check_search(queries, top, mode, settings)
+    return RankRequest(queries, top, where, exact, mode, settings)
+
+
+def rank_bm25(snapshot: FolderSnapshot, request: RankRequest) -> list[RankedOrdinals]:
     """Rank by BM25."""
-    return [_rank_words(asked, query, asked.top) for query in asked.queries]
+    return [_rank_words(snapshot, request, query, request.top) for query in request.queries]
 
 
 def rank_dense(
-    asked: RankRequest,
+    snapshot: FolderSnapshot,
+    request: RankRequest,
     vectors: Sequence[NDArray[np.float32]],
     structures: Structures,
     representation: Representation,
     top: int | None = None,
 ) -> list[RankedOrdinals]:
-    """Rank by the score of the pseudo queries, `top` documents unless `asked` says how many."""
+    """Rank by the score of the pseudo queries; `top` overrides the request's."""
     from pseudoquery.search.structures import choose_structure
     from pseudoquery.search.two_step import RecallDepth, search
 
-    view, settings = asked.snapshot.view, asked.settings
+    view, settings = snapshot.view, request.settings
     if not view.vector_count:
-        return [RankedOrdinals((), (), certified=True, candidates=0) for _ in asked.queries]
+        return [RankedOrdinals((), (), certified=True, candidates=0) for _ in request.queries]
     allowed = None
-    if asked.where:
+    if request.where:
         allowed = np.zeros(len(view.ordinals), dtype=bool)
-        matching = asked.snapshot.matching(asked.where)
+        matching = snapshot.matching_ordinals(request.where)
         allowed[np.searchsorted(view.ordinals, matching)] = True
-    kind = choose_structure(settings.structure, view)
-    if asked.exact and kind != "flat" and settings.recall_vectors is None:
-        kind = "flat8"  # a scan proves in one pass what no approximate structure can
-    scanned = None
+    structure = choose_structure(settings.structure, view)
+    if request.exact and structure != "flat" and settings.recall_vectors is None:
+        structure = "flat8"  # a scan proves in one pass what no approximate structure can
+    gpu_scan = None
     if settings.structure == "auto" and settings.recall_vectors is None:
         # A GPU scores all documents, of queries that are one vector, in no time.
-        scanned = structures.on_gpu(view) if all(len(own) == 1 for own in vectors) else None
+        single = all(len(query_vectors) == 1 for query_vectors in vectors)
+        gpu_scan = structures.on_gpu(view) if single else None
     rankings = search(
         view,
-        scanned or structures.get(kind, view),
+        gpu_scan or structures.get(structure, view),
         vectors,
         representation,
-        top or asked.top,
+        top or request.top,
         depth=RecallDepth(settings.recall, settings.recall_vectors),
         allowed=allowed,
-        exact=asked.exact,
+        exact=request.exact,
     )
     return [
         RankedOrdinals(
@@ -95,37 +113,40 @@ def rank_dense(
 
 
 def rank_hybrid(
-    asked: RankRequest,
+    snapshot: FolderSnapshot,
+    request: RankRequest,
     vectors: Sequence[NDArray[np.float32]],
     structures: Structures,
     representation: Representation,
 ) -> list[RankedOrdinals]:
     """Fuse the two rankings; the fusion is of exact rankings if the dense ones are certified."""
-    depth = max(asked.settings.fusion_depth, asked.top)
-    dense = rank_dense(asked, vectors, structures, representation, depth)
+    depth = max(request.settings.fusion_depth, request.top)
+    dense = rank_dense(snapshot, request, vectors, structures, representation, depth)
     return [
-        _fuse_rankings(ranked, _rank_words(asked, query, depth), asked)
-        for query, ranked in zip(asked.queries, dense, strict=True)
+        _fuse_rankings(ranking, _rank_words(snapshot, request, query, depth), request)
+        for query, ranking in zip(request.queries, dense, strict=True)
     ]
 
 
-def _rank_words(asked: RankRequest, query: str, top: int) -> RankedOrdinals:
+def _rank_words(
+    snapshot: FolderSnapshot, request: RankRequest, query: str, top: int
+) -> RankedOrdinals:
     match = match_expression(query)
-    found = asked.snapshot.fulltext(match, asked.where, top) if match else []
-    numbers, scores = tuple(zip(*found, strict=True)) or ((), ())
-    return RankedOrdinals(numbers, scores, certified=True, candidates=len(found))
+    scored = snapshot.search_fulltext(match, request.where, top) if match else []
+    ordinals, scores = tuple(zip(*scored, strict=True)) or ((), ())
+    return RankedOrdinals(ordinals, scores, certified=True, candidates=len(scored))
 
 
 def _fuse_rankings(
-    dense: RankedOrdinals, words: RankedOrdinals, asked: RankRequest
+    dense: RankedOrdinals, words: RankedOrdinals, request: RankRequest
 ) -> RankedOrdinals:
     dense_scored, words_scored = (
-        list(zip(one.numbers, one.scores, strict=True)) for one in (dense, words)
+        list(zip(ranking.ordinals, ranking.scores, strict=True)) for ranking in (dense, words)
     )
-    settings = asked.settings
-    fused = fuse(dense_scored, words_scored, settings.fusion, settings.weight)[: asked.top]
+    settings = request.settings
+    fused = fuse(dense_scored, words_scored, settings.fusion, settings.weight)[: request.top]
     return RankedOrdinals(
-        tuple(number for number, _ in fused),
+        tuple(ordinal for ordinal, _ in fused),
         tuple(score for _, score in fused),
         dense.certified,
         dense.candidates,

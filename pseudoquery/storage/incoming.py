@@ -1,16 +1,27 @@
-"""Documents on their way into an index: batched, and each id once."""
+"""Documents on their way into an index: batched, each id once, and compared with what is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pseudoquery.errors import CorpusError, OnBad
-from pseudoquery.records import Document
-from pseudoquery.storage.writer import Writer
+from pseudoquery.records import Added, Document
+from pseudoquery.storage.protocols import Writer
+from pseudoquery.storage.schema import document_checksum
 
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChanges:
+    """What a batch changes in an index."""
+
+    documents: list[Document]
+    """The new and changed documents, each id once: the last one given counts."""
+    counts: Added
 
 
 def batch_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -27,24 +38,45 @@ def batch_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def drop_duplicates(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
-    """Leave out documents whose id is another's; the same one from an earlier run is no other.
+def find_changes(batch: list[Document], writer: Writer) -> BatchChanges:
+    """Find the documents of a batch that are new or changed, and count them."""
+    known = writer.known(document.id for document in batch)
+    checksums = {id_: stored.checksum for id_, stored in known.items()}
+    changed: dict[str, Document] = {}
+    updated = unchanged = 0
+    for document in batch:
+        checksum = document_checksum(document)
+        if checksums.get(document.id) == checksum:
+            unchanged += 1
+            continue
+        updated += document.id in checksums
+        checksums[document.id] = checksum
+        changed[document.id] = document
+    counts = Added(len(batch) - updated - unchanged, updated, unchanged)
+    return BatchChanges(list(changed.values()), counts)
 
-    An earlier run may have named the file by another path: only its name and the line count.
+
+def drop_duplicates(batch: list[Document], writer: Writer, on_duplicate: OnBad) -> list[Document]:
+    """Leave out documents whose id belongs to another document.
+
+    A document that an earlier run has stored is the same one if its file's name and its line are
+    the same; the run may have named the file by another path.
     """
-    origins = {id_: origin for id_, (_, origin) in writer.known(one.id for one in batch).items()}
-    kept = []
+    known = writer.known(document.id for document in batch)
+    origins = {id_: stored.origin for id_, stored in known.items()}
+    distinct = []
     for document in batch:
         origin = origins.setdefault(document.id, document.origin)
         if document.origin and Path(origin).name == Path(document.origin).name:
-            kept.append(document)
+            distinct.append(document)
         else:
             on_duplicate(duplicate_id_error(document.id, document.origin, origin))
-    return kept
+    return distinct
 
 
-def duplicate_id_error(id_: str, origin: str, by: str) -> CorpusError:
-    """Say that a document at one origin has the id of a document at another."""
+def duplicate_id_error(id_: str, origin: str, first_origin: str) -> CorpusError:
+    """Say that a document has the id of an earlier document."""
     return CorpusError(
-        f"{origin}: the id {id_!r} was already used in {by}; every document needs an id of its own."
+        f"{origin}: the id {id_!r} was already used in {first_origin}; "
+        "every document needs an id of its own."
     )

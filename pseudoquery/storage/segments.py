@@ -1,7 +1,7 @@
 """Immutable files of vectors: written once, synced, renamed into place, then only mapped.
 
 A segment is a safetensors file with `vectors` (vectors, dim), and for each of its documents, in
-order, its number in the store (`ordinals`) and how many of the vectors are its own (`counts`).
+order, its ordinal in the store (`ordinals`) and how many of the vectors belong to it (`counts`).
 Vectors in 8 bits come with the length of their steps (`scales`).
 """
 
@@ -57,7 +57,7 @@ class SegmentFacts:
 
     number: int
     first: int
-    """The smallest document number in it; segments are ordered by this."""
+    """The smallest ordinal in it; segments are ordered by this."""
     documents: int
     vectors: int
     bytes: int
@@ -107,7 +107,7 @@ def map_segment(folder: Path, facts: SegmentFacts) -> Segment:
     path = segment_path(folder, facts.number)
     size = path.stat().st_size
     if size != facts.bytes:
-        raise damaged(path, f"it has {size} bytes and should have {facts.bytes}")
+        raise damaged_segment(path, f"it has {size} bytes and should have {facts.bytes}")
     try:
         arrays = map_arrays(path)
         scales = arrays.get("scales")
@@ -119,11 +119,11 @@ def map_segment(folder: Path, facts: SegmentFacts) -> Segment:
             facts.sha256,
         )
     except HeaderError as error:
-        raise damaged(path, "its header is not readable") from error
+        raise damaged_segment(path, "its header is not readable") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, "its header does not describe its content") from error
+        raise damaged_segment(path, "its header does not describe its content") from error
     if not _fits(segment, facts):
-        raise damaged(path, "its documents and vectors are not those that were written")
+        raise damaged_segment(path, "its documents and vectors are not those that were written")
     return segment
 
 
@@ -156,13 +156,13 @@ def sound_segment(folder: Path, facts: SegmentFacts) -> Segment:
     try:
         segment = map_segment(folder, facts)
         if checksum(folder, facts.number) != facts.sha256:
-            raise damaged(path, "its content is not what was written")
+            raise damaged_segment(path, "its content is not what was written")
     except FileNotFoundError as error:
-        raise damaged(path, "it is missing") from error
+        raise damaged_segment(path, "it is missing") from error
     return segment
 
 
-def damaged(path: Path, how: str) -> IndexFolderError:
+def damaged_segment(path: Path, how: str) -> IndexFolderError:
     """Say that a segment is damaged, and what to do."""
     index = path.parent.parent
     return IndexFolderError(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,35 +14,33 @@ from numpy.typing import NDArray
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.storage.filters import Where, compile_filter
+from pseudoquery.storage.protocols import StoredDocument
 from pseudoquery.storage.schema import document_checksum, read_facts
 from pseudoquery.storage.segments import SegmentFacts
 from pseudoquery.storage.vector_view import VectorView
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A document as the store knows it."""
+class FolderSnapshot:
+    """One committed state of an index folder, for reading; documents and vectors agree."""
 
-    ordinal: int
-    document: Document
-    checksum: bytes
-
-
-class Snapshot:
-    """One committed state of an index, for reading; documents and vectors agree."""
-
-    def __init__(self, connection: sqlite3.Connection, view: VectorView) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        view: VectorView,
+        ids_by_generation: dict[int, Mapping[int, str]] | None = None,
+    ) -> None:
         self._connection = connection
-        self._reading: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        self._ids_by_generation = {} if ids_by_generation is None else ids_by_generation
         self.view = view
 
     def close(self) -> None:
-        """End what is still being read: the connection is for others now."""
-        for cursor in list(self._reading):
+        """Close the cursors that are still open: the connection goes to another reader."""
+        for cursor in list(self._cursors):
             cursor.close()
 
-    def matching(self, where: Where | None) -> NDArray[np.int64]:
-        """List the numbers of the documents that satisfy a filter, ascending."""
+    def matching_ordinals(self, where: Where | None) -> NDArray[np.int64]:
+        """List the ordinals of the documents that satisfy a filter, ascending."""
         clause, parameters = compile_filter(where)
         rows = self._connection.execute(
             f"SELECT ordinal FROM documents WHERE {clause} ORDER BY ordinal",  # noqa: S608
@@ -51,8 +48,8 @@ class Snapshot:
         )
         return integer_column(rows)
 
-    def fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
-        """Rank documents by BM25 for an FTS5 expression: (number, score), best first."""
+    def search_fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
+        """Rank documents by BM25 for an FTS5 expression: (ordinal, score), best first."""
         clause, parameters = compile_filter(where)
         # Without a filter the full text alone knows which documents there are; none is looked up.
         join = "JOIN documents ON documents.ordinal = fulltext.rowid" if where else ""
@@ -63,31 +60,39 @@ class Snapshot:
         )
         return [(row[0], row[1]) for row in rows]
 
-    def get(self, id: str) -> Stored | None:  # noqa: A002
-        """Find a document by its id."""
-        found = self._rows("id = ?", [id])
-        return next(found, None)
+    def get(self, id: str) -> StoredDocument | None:  # noqa: A002
+        """Return the document with this id, or None."""
+        return next(self._documents("id = ?", [id]), None)
 
-    def by_ordinal(self, ordinal: int) -> Stored:
-        """Read the document of this number."""
-        found = next(self._rows("ordinal = ?", [ordinal]), None)
-        if found is None:
-            raise _lost_document(f"number {ordinal}")
-        return found
+    def by_ordinal(self, ordinal: int) -> StoredDocument:
+        """Read the document with this ordinal."""
+        stored = next(self._documents("ordinal = ?", [ordinal]), None)
+        if stored is None:
+            raise _lost_document(f"with ordinal {ordinal}")
+        return stored
 
-    def documents(self, where: Where | None = None) -> Iterator[Stored]:
-        """Read all documents that satisfy a filter, in the order in which they were added."""
+    def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
+        """Read the documents that satisfy a filter, in the order in which they were added."""
         clause, parameters = compile_filter(where)
-        return self._rows(f"{clause} ORDER BY ordinal", parameters)
+        return self._documents(f"{clause} ORDER BY ordinal", parameters)
 
-    def between(self, first: int, end: int | None) -> Iterator[Stored]:
-        """Read the documents with numbers from `first` up to, but not including, `end`."""
+    def documents_between(self, first: int, end: int | None) -> Iterator[StoredDocument]:
+        """Read the documents with ordinals from `first` up to, but not including, `end`."""
         last = 2**63 - 1 if end is None else end - 1
-        return self._rows("ordinal BETWEEN ? AND ? ORDER BY ordinal", [first, last])
+        return self._documents("ordinal BETWEEN ? AND ? ORDER BY ordinal", [first, last])
 
-    def ids(self) -> dict[int, str]:
-        """Map every document's number to its id."""
-        return dict(self._connection.execute("SELECT ordinal, id FROM documents"))
+    def ids(self) -> Mapping[int, str]:
+        """Map every document's ordinal to its id.
+
+        The store keeps the map of the newest state, because long rankings come in many batches.
+        """
+        generation = self.view.generation
+        ids = self._ids_by_generation.get(generation)
+        if ids is None:
+            ids = self._read_ids()
+            self._ids_by_generation.clear()
+            self._ids_by_generation[generation] = ids
+        return ids
 
     def count(self) -> int:
         """Count the documents."""
@@ -97,49 +102,52 @@ class Snapshot:
         """List what is known of each segment, in order."""
         return read_facts(self._connection)
 
-    def deleted(self) -> NDArray[np.int64]:
-        """List the numbers of documents whose vectors are still in a segment but don't count."""
+    def deleted_ordinals(self) -> NDArray[np.int64]:
+        """List the deleted documents whose vectors are still in a segment, by ordinal."""
         rows = self._connection.execute("SELECT ordinal FROM deleted ORDER BY ordinal")
         return integer_column(rows)
 
-    def remembered(self, name: str) -> str | None:
-        """Return what a writer noted under this name."""
+    def note(self, name: str) -> str | None:
+        """Return the note of this name, such as the source of an unfinished build."""
         row = self._connection.execute(
             "SELECT value FROM settings WHERE name = ?", [name]
         ).fetchone()
         return str(row[0]) if row else None
 
     def problems(self) -> list[str]:
-        """Let SQLite check its own structure, and every document against its checksum."""
+        """Let SQLite check its own structure, and check every document against its checksum."""
         read_state(self._connection)
         rows = self._connection.execute("PRAGMA integrity_check")
-        found = [f"index.sqlite: {row[0]}" for row in rows if row[0] != "ok"]
+        problems = [f"index.sqlite: {row[0]}" for row in rows if row[0] != "ok"]
         rows = self._connection.execute(
             "SELECT id, title, text, metadata, checksum, place FROM documents ORDER BY ordinal"
         )
-        # What is damaged need not be text any more.
+        # Damaged text need not be valid UTF-8 any more.
         self._connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
-        found += [
+        problems += [
             f"document {id_!r}: its content is not what was written"
             for id_, title, text, metadata, checksum, _ in rows
             if not _is_sound(id_, title, text, metadata, checksum)
         ]
         self._connection.text_factory = str
-        return found
+        return problems
 
-    def _rows(self, clause: str, parameters: Sequence[Any]) -> Iterator[Stored]:
+    def _read_ids(self) -> dict[int, str]:
+        return dict(self._connection.execute("SELECT ordinal, id FROM documents"))
+
+    def _documents(self, clause: str, parameters: Sequence[Any]) -> Iterator[StoredDocument]:
         rows = self._connection.execute(
             "SELECT ordinal, id, title, text, metadata, place, checksum FROM documents "  # noqa: S608
             f"WHERE {clause}",
             parameters,
         )
-        self._reading.add(rows)
-        for ordinal, id_, title, text, metadata, place, checksum in rows:
+        self._cursors.add(rows)
+        for ordinal, id_, title, text, metadata, origin, checksum in rows:
             try:
-                document = Document(id_, text, title, json.loads(metadata), place)
+                document = Document(id_, text, title, json.loads(metadata), origin)
             except (TypeError, ValueError) as error:
                 raise _lost_document(repr(id_)) from error
-            yield Stored(ordinal, document, checksum)
+            yield StoredDocument(ordinal, document, checksum)
 
 
 def _lost_document(which: str) -> IndexFolderError:
@@ -162,7 +170,7 @@ def integer_column(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
     try:
         return np.fromiter((row[0] for row in rows), dtype=np.int64)
     except TypeError as error:
-        raise sqlite3.DatabaseError("a document has no number") from error
+        raise sqlite3.DatabaseError("a document has no ordinal") from error
 
 
 def read_state(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import stat
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,12 +21,14 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from pseudoquery.errors import IndexFolderError, IndexLockedError
+from pseudoquery.errors import IndexFolderError, IndexLockedError, QueryError
 from pseudoquery.files import sync_folder
+from pseudoquery.storage.protocols import Store
 from pseudoquery.storage.schema import (
     SCHEMA,
     Settings,
@@ -33,8 +36,8 @@ from pseudoquery.storage.schema import (
     read_facts,
     settings_checksum,
 )
-from pseudoquery.storage.segments import VECTOR_TYPES, Segment, damaged, map_segment
-from pseudoquery.storage.snapshot import Snapshot, integer_column, read_state
+from pseudoquery.storage.segments import VECTOR_TYPES, Segment, damaged_segment, map_segment
+from pseudoquery.storage.snapshot import FolderSnapshot, integer_column, read_state
 from pseudoquery.storage.sqlite_errors import sqlite_errors
 from pseudoquery.storage.sqlite_readers import (
     DATABASE,
@@ -44,15 +47,17 @@ from pseudoquery.storage.sqlite_readers import (
     empty_log,
 )
 from pseudoquery.storage.vector_view import VectorView, make_view
-from pseudoquery.storage.writer import Writer
+from pseudoquery.storage.writer import FolderWriter
 
 UNFINISHED = f"{DATABASE}.new"
 IDENTITY = "identity"
-"""The note that tells an index from any other that may stand in its place later."""
+"""The note that tells an index from any other that the folder may hold later."""
 
 
-class Store:
+class FolderStore:
     """An index folder, open for snapshots and, one process at a time, for writing."""
+
+    engine = "pseudoquery"
 
     def __init__(self, folder: Path, settings: Settings, identity: str | None) -> None:
         self.folder = folder
@@ -60,54 +65,38 @@ class Store:
         self._identity = identity
         self._readers = ReaderPool(folder, partial(_check_identity, folder, identity))
         self._view: VectorView | None = None
-        self._mapped: dict[int, Segment] = {}
+        self._segments: dict[int, Segment] = {}
+        self._ids_by_generation: dict[int, Mapping[int, str]] = {}
         self._mutex = threading.Lock()
 
     @classmethod
     def create(
         cls, folder: Path, settings: Settings, notes: Mapping[str, str] | None = None
-    ) -> Store:
+    ) -> FolderStore:
         """Make a new, empty index in a folder that does not exist or is empty.
 
-        Notes are remembered from the start, as if by `Writer.remember`.
+        Notes are short texts that are stored with the settings.
         """
         identity = uuid.uuid4().hex
-        notes = {**(notes or {}), IDENTITY: identity}
         if settings.vector_type not in VECTOR_TYPES:
             raise IndexFolderError(
                 f"vector_type is {settings.vector_type!r}; choose one of {', '.join(VECTOR_TYPES)}."
             )
         with sqlite_errors(folder):
-            if (folder / DATABASE).exists():
-                raise IndexFolderError(
-                    f"{folder} already holds an index; add to it with `pseudoquery add`, "
-                    "or choose another folder."
-                )
-            # What a creation that was interrupted leaves behind is no reason to refuse another.
-            leftovers = {"segments", "lock", *(UNFINISHED + end for end in ("", "-wal", "-shm"))}
-            if folder.is_dir() and {path.name for path in folder.iterdir()} - leftovers:
-                raise IndexFolderError(
-                    f"{folder} is not empty and holds no index; choose another folder."
-                )
+            _check_new_folder(folder)
             (folder / "segments").mkdir(parents=True, exist_ok=True)
             unfinished = folder / UNFINISHED
             for path in folder.glob(f"{UNFINISHED}*"):
                 path.unlink()
-            with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
-                connection.executescript(SCHEMA)
-                saved = {name: json.dumps(value) for name, value in asdict(settings).items()}
-                connection.executemany(
-                    "INSERT INTO settings VALUES (?, ?)",
-                    [*saved.items(), ("checksum", settings_checksum(saved)), *notes.items()],
-                )
+            _write_database(unfinished, settings, {**(notes or {}), IDENTITY: identity})
             # Only a complete database bears the name that makes a folder an index.
             unfinished.rename(folder / DATABASE)
             sync_folder(folder)
         return cls(folder, settings, identity)
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
-        """Open an index that is there."""
+    def open(cls, folder: Path) -> FolderStore:
+        """Open an existing index."""
         with sqlite_errors(folder):
             if not (folder / DATABASE).is_file():
                 reason = "it has no index.sqlite" if folder.is_dir() else "there is no such folder"
@@ -119,11 +108,38 @@ class Store:
                 saved = dict(connection.execute("SELECT name, value FROM settings"))
         return cls(folder, parse_settings(folder, saved), saved.get(IDENTITY))
 
+    @property
+    def location(self) -> Path:
+        """The folder."""
+        return self.folder
+
+    def facts(self) -> dict[str, Any]:
+        """Count documents, vectors, segments and bytes."""
+        with self.snapshot() as snapshot:
+            view = snapshot.view
+            documents = snapshot.count()
+            segments = snapshot.segment_facts()
+        counts = np.diff(view.offsets)[view.live]
+        vectors = int(counts.sum())
+        return {
+            "folder": str(self.folder),
+            "documents": documents,
+            "vectors": vectors,
+            "without_vectors": int((counts == 0).sum()),
+            "deleted_awaiting_compaction": int((~view.live).sum()),
+            "segments": len(segments),
+            "vector_bytes": sum(facts.bytes for facts in segments),
+            "vector_bytes_per_document": round(
+                vectors * _bytes_per_vector(self.settings) / max(documents, 1)
+            ),
+            "bytes": sum(map(_file_size, self.folder.rglob("*"))),
+        }
+
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """See the newest committed state, unchanged until the end of the block."""
+    def snapshot(self) -> Iterator[FolderSnapshot]:
+        """Read the newest committed state, which stays unchanged until the end of the block."""
         with sqlite_errors(self.folder), self._readers.lend() as connection:
-            tried = None
+            failed_generation = None
             while True:
                 connection.execute("BEGIN")
                 generation, epoch = read_state(connection)
@@ -134,22 +150,22 @@ class Store:
                     # A merge may have replaced a segment since: look again, as long as there is
                     # something new to see.
                     connection.execute("ROLLBACK")
-                    if generation == tried:
-                        raise damaged(Path(error.filename), "it is missing") from error
-                    tried = generation
-            with closing(Snapshot(connection, view)) as snapshot:
+                    if generation == failed_generation:
+                        raise damaged_segment(Path(error.filename), "it is missing") from error
+                    failed_generation = generation
+            with closing(FolderSnapshot(connection, view, self._ids_by_generation)) as snapshot:
                 yield snapshot
 
     @contextmanager
-    def bare_snapshot(self) -> Iterator[Snapshot]:
-        """See the documents alone, without touching any vectors: some may be damaged."""
+    def bare_snapshot(self) -> Iterator[FolderSnapshot]:
+        """Read the documents alone, without touching any vectors: some may be damaged."""
         with sqlite_errors(self.folder), closing(connect_to_read(self.folder)[0]) as connection:
             connection.execute("BEGIN")
             nothing = np.zeros(0, dtype=np.int64)
-            yield Snapshot(connection, make_view(-1, -1, (), nothing, 0.0))
+            yield FolderSnapshot(connection, make_view(-1, -1, (), nothing, 0.0))
 
     @contextmanager
-    def writer(self) -> Iterator[Writer]:
+    def writer(self) -> Iterator[FolderWriter]:
         """Become the one writer, or fail at once if there is another."""
         lock = FileLock(self.folder / "lock")
         with sqlite_errors(self.folder):
@@ -165,7 +181,7 @@ class Store:
                     _check_identity(self.folder, self._identity, connection)
                     dtype = VECTOR_TYPES[self.settings.vector_type]
                     try:
-                        yield Writer(self.folder, connection, dtype, self.settings.dimension)
+                        yield FolderWriter(self.folder, connection, dtype, self.settings.dimension)
                     finally:
                         empty_log(connection)
             finally:
@@ -175,16 +191,60 @@ class Store:
         with self._mutex:
             if self._view is None or self._view.generation != generation:
                 facts = read_facts(connection)
-                self._mapped = {
-                    one.number: self._mapped.get(one.number) or map_segment(self.folder, one)
-                    for one in facts
+                known = self._segments
+                self._segments = {
+                    segment.number: known.get(segment.number) or map_segment(self.folder, segment)
+                    for segment in facts
                 }
-                segments = tuple(self._mapped[one.number] for one in facts)
-                deleted = connection.execute("SELECT ordinal FROM deleted")
-                dead = integer_column(deleted)
-                norm = max((one.norm for one in facts), default=0.0)
-                self._view = make_view(generation, epoch, segments, dead, norm)
+                segments = tuple(self._segments[segment.number] for segment in facts)
+                deleted = integer_column(connection.execute("SELECT ordinal FROM deleted"))
+                norm = max((segment.norm for segment in facts), default=0.0)
+                self._view = make_view(generation, epoch, segments, deleted, norm)
             return self._view
+
+
+def folder_store(store: Store, otherwise: str = "and this needs an index folder") -> FolderStore:
+    """Return the store of an index folder, or say why a database's store will not do."""
+    if not isinstance(store, FolderStore):
+        raise QueryError(f"{store.location} is kept by {store.engine}, {otherwise}.")
+    return store
+
+
+def _check_new_folder(folder: Path) -> None:
+    if (folder / DATABASE).exists():
+        raise IndexFolderError(
+            f"{folder} already holds an index; add to it with `pseudoquery add`, "
+            "or choose another folder."
+        )
+    # What a creation that was interrupted leaves behind is no reason to refuse another.
+    leftovers = {"segments", "lock", *(UNFINISHED + end for end in ("", "-wal", "-shm"))}
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - leftovers:
+        raise IndexFolderError(f"{folder} is not empty and holds no index; choose another folder.")
+
+
+def _write_database(path: Path, settings: Settings, notes: Mapping[str, str]) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(SCHEMA)
+        saved = {name: json.dumps(value) for name, value in asdict(settings).items()}
+        connection.executemany(
+            "INSERT INTO settings VALUES (?, ?)",
+            [*saved.items(), ("checksum", settings_checksum(saved)), *notes.items()],
+        )
+
+
+def _bytes_per_vector(settings: Settings) -> int:
+    each = VECTOR_TYPES[settings.vector_type].itemsize
+    # A vector in 8 bits has the length of its steps beside it, in 32 bits.
+    return settings.dimension * each + (4 if each == 1 else 0)
+
+
+def _file_size(path: Path) -> int:
+    """Return the size of a file; a writer may have removed it since it was listed."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return 0
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
 
 
 def _check_identity(folder: Path, identity: str | None, connection: sqlite3.Connection) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +22,31 @@ from pseudoquery.storage.segments import (
     map_segment,
     sound_segment,
 )
-from pseudoquery.storage.snapshot import Snapshot
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.snapshot import FolderSnapshot
+from pseudoquery.storage.store import FolderStore
 
 Encode = Callable[[Sequence[Document]], tuple[list[NDArray[np.float32]], int]]
+NAMED_DOCUMENTS = 3
+"""So many documents are named in a sentence; the others are counted."""
+RESTORE = "restore the index from a backup, or build it again"
 
 
-def problems(store: Store) -> list[str]:
+def problems(store: FolderStore) -> list[str]:
     """List what is wrong, a sentence each: files, checksums, documents, and how they agree."""
     with store.writer() as writer:
-        fulltext = writer.check_fulltext()
+        is_fulltext_sound = writer.check_fulltext()
         # Under the writer's lock nothing changes, so files and rows can be compared in peace.
         with store.bare_snapshot() as snapshot:
             try:
-                found = _problems(store, snapshot)
+                sentences = _problems(store, snapshot)
             except sqlite3.DatabaseError as error:
-                found = [f"index.sqlite: {error}"]
-    if not fulltext:
-        found.append("the full-text index does not agree with the documents")
-    return found
+                sentences = [f"index.sqlite: {error}"]
+    if not is_fulltext_sound:
+        sentences.append("the full-text index does not agree with the documents")
+    return sentences
 
 
-def repair(store: Store, encode: Encode) -> int:
+def repair(store: FolderStore, encode: Encode) -> int:
     """Encode the documents of damaged segments again, and rebuild the full-text index."""
     repaired = 0
     with store.writer() as writer:
@@ -52,51 +55,51 @@ def repair(store: Store, encode: Encode) -> int:
         with store.bare_snapshot() as snapshot:
             for path in _wrong_codes(store, snapshot):
                 path.unlink()  # it is made anew when it is needed
-            facts = snapshot.segment_facts()
-            ends = [*(one.first for one in facts[1:]), None]
-            lost = [
-                (one, end, list(snapshot.between(one.first, end)))
-                for one, end in zip(facts, ends, strict=True)
-                if _segment_problem(store, one)
+            segments = snapshot.segment_facts()
+            ends = [*(facts.first for facts in segments[1:]), None]
+            damaged = [
+                (facts, end, list(snapshot.documents_between(facts.first, end)))
+                for facts, end in zip(segments, ends, strict=True)
+                if _segment_problem(store, facts)
             ]
-        for one, end, stored in lost:
-            vectors, _ = encode([each.document for each in stored])
-            segment = _segment(store, [each.ordinal for each in stored], vectors)
-            writer.replace_segment(one, end, segment)
-            repaired += len(stored)
+        for facts, end, documents in damaged:
+            vectors, _ = encode([stored.document for stored in documents])
+            segment = _make_segment(store, [stored.ordinal for stored in documents], vectors)
+            writer.replace_segment(facts, end, segment)
+            repaired += len(documents)
     return repaired
 
 
-def _segment(
-    store: Store, ordinals: Sequence[int], vectors: Sequence[NDArray[np.float32]]
+def _make_segment(
+    store: FolderStore, ordinals: Sequence[int], vectors: Sequence[NDArray[np.float32]]
 ) -> Segment:
     empty = np.zeros((0, store.settings.dimension), dtype=np.float32)
     dtype: np.dtype[Any] = VECTOR_TYPES[store.settings.vector_type]
     return make_segment(
         np.concatenate([empty, *vectors]),
         np.array(ordinals, dtype=np.int64),
-        np.array([len(own) for own in vectors], dtype=np.int64),
+        np.array([len(document_vectors) for document_vectors in vectors], dtype=np.int64),
         dtype,
     )
 
 
-def _problems(store: Store, snapshot: Snapshot) -> list[str]:
-    found = snapshot.problems()
+def _problems(store: FolderStore, snapshot: FolderSnapshot) -> list[str]:
+    sentences = snapshot.problems()
     broken = [
-        f"segment {facts.number}: {how}"
+        f"segment {facts.number}: {problem}"
         for facts in snapshot.segment_facts()
-        if (how := _segment_problem(store, facts))
+        if (problem := _segment_problem(store, facts))
     ]
     # What a broken segment held can't be compared with the documents.
-    found += broken or _agreement_problems(store, snapshot)
-    return found + [
+    sentences += broken or _agreement_problems(store, snapshot)
+    return sentences + [
         f"derived/{path.name}: it does not hold the codes of its segment"
         for path in _wrong_codes(store, snapshot)
     ]
 
 
-def _wrong_codes(store: Store, snapshot: Snapshot) -> list[Path]:
-    """List files of codes that are not what their segments have; a sound one is needed to tell."""
+def _wrong_codes(store: FolderStore, snapshot: FolderSnapshot) -> list[Path]:
+    """List files of codes that differ from their segments; damaged segments tell nothing."""
     wrong = []
     for facts in snapshot.segment_facts():
         if _segment_problem(store, facts):
@@ -108,7 +111,7 @@ def _wrong_codes(store: Store, snapshot: Snapshot) -> list[Path]:
     return wrong
 
 
-def _segment_problem(store: Store, facts: SegmentFacts) -> str:
+def _segment_problem(store: FolderStore, facts: SegmentFacts) -> str:
     try:
         segment = sound_segment(store.folder, facts)
     except OSError as error:
@@ -120,15 +123,38 @@ def _segment_problem(store: Store, facts: SegmentFacts) -> str:
     return ""
 
 
-def _agreement_problems(store: Store, snapshot: Snapshot) -> list[str]:
-    """Every document has its place in exactly one segment, and every place is of a document."""
-    places = [map_segment(store.folder, facts).ordinals for facts in snapshot.segment_facts()]
-    held = np.concatenate([np.zeros(0, np.int64), *places])
-    expected = np.union1d(snapshot.matching(None), snapshot.deleted())
-    if len(np.unique(held)) != len(held) or (np.diff(held) <= 0).any():
-        return ["the segments hold a document twice or out of order"]
-    if not np.array_equal(held, expected):
-        missing = len(np.setdiff1d(expected, held))
-        extra = len(np.setdiff1d(held, expected))
-        return [f"{missing} documents have no vectors' place, and {extra} places have no document"]
-    return []
+def _agreement_problems(store: FolderStore, snapshot: FolderSnapshot) -> list[str]:
+    """Check that every document has its vectors in exactly one segment, in order."""
+    segments = [map_segment(store.folder, facts).ordinals for facts in snapshot.segment_facts()]
+    held = np.concatenate([np.zeros(0, np.int64), *segments])
+    living, deleted = snapshot.matching_ordinals(None), snapshot.deleted_ordinals()
+    distinct, counts = np.unique(held, return_counts=True)
+    misplaced = np.union1d(distinct[counts > 1], held[1:][np.diff(held) < 0])
+    missing = np.setdiff1d(living, held)
+    lost = np.setdiff1d(held, np.union1d(living, deleted))
+    gone = np.setdiff1d(deleted, held)
+    ids = snapshot.ids() if misplaced.size or missing.size else {}
+    sentences = []
+    if misplaced.size:
+        which = _name_documents(misplaced, ids)
+        sentences.append(f"vectors are stored twice or out of order for {which} ({RESTORE})")
+    if missing.size:
+        sentences.append(f"no vectors are stored for {_name_documents(missing, ids)} ({RESTORE})")
+    if lost.size:
+        which = _name_documents(lost, ids)
+        sentences.append(f"vectors are stored, but no text, for {which} ({RESTORE})")
+    if gone.size:
+        which = _name_documents(gone, ids)
+        advice = f"`pseudoquery compact {store.folder}` puts this right"
+        sentences.append(f"no vectors are stored for deleted documents: {which} ({advice})")
+    return sentences
+
+
+def _name_documents(ordinals: NDArray[np.int64], ids: Mapping[int, str]) -> str:
+    """Name up to three documents, by their ids where these are known, and count the others."""
+    names = [
+        repr(ids[ordinal]) if ordinal in ids else f"the document with ordinal {ordinal}"
+        for ordinal in ordinals[:NAMED_DOCUMENTS].tolist()
+    ]
+    more = len(ordinals) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.records import Document
+from pseudoquery.storage.protocols import KnownDocument
 from pseudoquery.storage.schema import document_checksum, read_facts
 from pseudoquery.storage.segment_builder import drop_documents, join_segments, segment_of_vectors
 from pseudoquery.storage.segments import (
@@ -32,7 +33,7 @@ SEGMENT_BYTES = 64 << 20
 """Segments are not merged beyond about this size."""
 
 
-class Writer:
+class FolderWriter:
     """The one process that may change an index; every method that returns has committed."""
 
     def __init__(
@@ -48,66 +49,61 @@ class Writer:
         self._dimension = dimension
         self._remove_orphans()
 
-    def known(self, ids: Iterable[str]) -> dict[str, tuple[bytes, str]]:
-        """Look up the checksum and place of those documents that are already there."""
-        found = {}
+    def known(self, ids: Iterable[str]) -> dict[str, KnownDocument]:
+        """Look up which of these documents are stored."""
+        known = {}
         for id_ in ids:
             row = self._connection.execute(
                 "SELECT checksum, place FROM documents WHERE id = ?", [id_]
             ).fetchone()
             if row:
-                found[id_] = row
-        return found
+                known[id_] = KnownDocument(*row)
+        return known
 
     def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
-        """Add documents (with distinct ids) and their vectors; one with a known id is replaced."""
+        """Add documents with distinct ids, and their vectors; a known id is replaced."""
         if documents:
             self.adopt(documents, segment_of_vectors(vectors, self._dimension, self._dtype))
 
     def adopt(self, documents: Sequence[Document], segment: Segment) -> None:
-        """Add documents whose vectors are a segment already, made by `joined_vectors`."""
-        first = self._next("documents")
+        """Add documents whose vectors are a segment already, made by `segment_of_vectors`."""
+        first = self._next_key("documents")
         ordinals = np.arange(first, first + len(documents), dtype=np.int64)
         segment = replace(segment, ordinals=ordinals)
-        facts = write_segment(self._folder, self._next("segments"), segment)
+        facts = write_segment(self._folder, self._next_key("segments"), segment)
         with self._transaction():
             self._remove([document.id for document in documents])
             self._connection.executemany(
                 "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (int(ordinal), *_row(document))
+                    (int(ordinal), *_row_of(document))
                     for ordinal, document in zip(ordinals, documents, strict=True)
                 ],
             )
-            self._name_segment(facts)
+            self._insert_segment(facts)
         self._merge_small()
 
     def delete(self, ids: Iterable[str]) -> list[str]:
-        """Delete documents; returns the ids that were there."""
+        """Delete documents; returns the ids that were stored."""
         with self._transaction():
             return self._remove(ids)
 
-    def remember(self, name: str, value: str) -> None:
-        """Note something that is not a setting, such as the source of an unfinished build."""
-        with self._transaction():
-            self._connection.execute("REPLACE INTO settings VALUES (?, ?)", [name, value])
-
     def forget(self, name: str) -> None:
-        """Undo `remember`."""
+        """Remove the note of this name."""
         with self._transaction():
             self._connection.execute("DELETE FROM settings WHERE name = ?", [name])
 
     def compact(self) -> None:
         """Rewrite the segments without deleted documents' vectors, and give disk space back."""
         facts = read_facts(self._connection)
-        dead = np.fromiter(
+        deleted = np.fromiter(
             (row[0] for row in self._connection.execute("SELECT ordinal FROM deleted")), np.int64
         )
-        number = self._next("segments")
+        number = self._next_key("segments")
         written: list[SegmentFacts] = []
         for run in _runs(facts):
             merged = drop_documents(
-                join_segments([sound_segment(self._folder, one) for one in run]), dead
+                join_segments([sound_segment(self._folder, segment) for segment in run]), deleted
             )
             if len(merged.ordinals):
                 written.append(write_segment(self._folder, number + len(written), merged))
@@ -124,7 +120,7 @@ class Writer:
         """Replace a segment by new vectors of the living documents from its first up to `end`."""
         new = []
         if len(segment.ordinals):
-            new = [write_segment(self._folder, self._next("segments"), segment)]
+            new = [write_segment(self._folder, self._next_key("segments"), segment)]
         with self._transaction():
             self._replace_segments([old], new)
             self._connection.execute(
@@ -152,11 +148,11 @@ class Writer:
     def _merge_small(self) -> None:
         """Merge the newest segments when they are many, so that their number stays small.
 
-        Vectors of deleted documents are kept, so every vector keeps its place among all.
+        Vectors of deleted documents stay, so every vector keeps its position among all.
         """
-        while run := _mergeable(read_facts(self._connection)):
+        while run := _mergeable_run(read_facts(self._connection)):
             merged = join_segments([sound_segment(self._folder, facts) for facts in run])
-            written = write_segment(self._folder, self._next("segments"), merged)
+            written = write_segment(self._folder, self._next_key("segments"), merged)
             with self._transaction():
                 self._replace_segments(run, [written])
             self._remove_orphans()
@@ -166,9 +162,9 @@ class Writer:
             "DELETE FROM segments WHERE number = ?", [(facts.number,) for facts in old]
         )
         for facts in new:
-            self._name_segment(facts)
+            self._insert_segment(facts)
 
-    def _name_segment(self, facts: SegmentFacts) -> None:
+    def _insert_segment(self, facts: SegmentFacts) -> None:
         self._connection.execute(
             "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(facts)
         )
@@ -184,8 +180,8 @@ class Writer:
                 removed.append(id_)
         return removed
 
-    def _next(self, table: str) -> int:
-        """Return the number that a table's next row gets; numbers are never used twice."""
+    def _next_key(self, table: str) -> int:
+        """Return the key that a table's next row gets; keys are never used twice."""
         row = self._connection.execute(
             "SELECT seq FROM sqlite_sequence WHERE name = ?", [table]
         ).fetchone()
@@ -211,7 +207,7 @@ class Writer:
                 path.unlink(missing_ok=True)
 
 
-def _row(document: Document) -> tuple[str, str, str, str, str, bytes]:
+def _row_of(document: Document) -> tuple[str, str, str, str, str, bytes]:
     return (
         document.id,
         document.title,
@@ -222,29 +218,29 @@ def _row(document: Document) -> tuple[str, str, str, str, str, bytes]:
     )
 
 
-def _mergeable(facts: Sequence[SegmentFacts]) -> list[SegmentFacts]:
+def _mergeable_run(facts: Sequence[SegmentFacts]) -> list[SegmentFacts]:
     """Find the newest segments that should be one: many, none of them much of the whole.
 
     A merge makes each of its segments MERGE_GROWTH times as large at least, so a vector is
     rewritten a logarithmic number of times, whatever the sizes of the batches that come.
     """
     largest = total = 0
-    for number, one in enumerate(reversed(facts), start=1):
-        largest, total = max(largest, one.bytes), total + one.bytes
+    for length, segment in enumerate(reversed(facts), start=1):
+        largest, total = max(largest, segment.bytes), total + segment.bytes
         if total > SEGMENT_BYTES:
             break
-        if number >= MERGE_RUN and MERGE_GROWTH * largest <= total:
-            return list(facts[-number:])
+        if length >= MERGE_RUN and MERGE_GROWTH * largest <= total:
+            return list(facts[-length:])
     return []
 
 
 def _runs(facts: Sequence[SegmentFacts]) -> Iterator[list[SegmentFacts]]:
     """Group neighbouring segments up to the size of one."""
     run: list[SegmentFacts] = []
-    for one in facts:
-        if run and sum(other.bytes for other in run) + one.bytes > SEGMENT_BYTES:
+    for segment in facts:
+        if run and sum(other.bytes for other in run) + segment.bytes > SEGMENT_BYTES:
             yield run
             run = []
-        run.append(one)
+        run.append(segment)
     if run:
         yield run

@@ -25,7 +25,7 @@ from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Added, Document
 from pseudoquery.storage import incoming
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore, folder_store
 
 WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
 QUERIES = ["who was the king of the city", "music and song", "water fire"]
@@ -57,7 +57,7 @@ def total(batches: Iterator[Added]) -> Added:
 def everything(folder: Path, model: Any = None) -> tuple[list[Document], list[Any], list[Any]]:
     """Read what a search can depend on, and some results."""
     index = Index.open(folder, model=model)
-    with index.store.snapshot() as snapshot:
+    with folder_store(index.store).snapshot() as snapshot:
         view = snapshot.view
         vectors = view.vectors(0, view.vector_count).tolist()
         assert view.live.all()
@@ -169,7 +169,7 @@ def test_a_killed_build_goes_on(
 def committed(folder: Path) -> int:
     """Count the documents that are safely there, if the index is."""
     try:
-        with Store.open(folder).snapshot() as snapshot:
+        with FolderStore.open(folder).snapshot() as snapshot:
             return snapshot.count()
     except IndexFolderError:
         return 0

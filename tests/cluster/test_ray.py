@@ -33,7 +33,7 @@ from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.milvus.index import MilvusIndex
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 from tests.support.collection import WORDS, write_collection
 from tests.support.command import Run, write
 
@@ -143,7 +143,7 @@ def plain(corpus: Path, settings: dict[str, Any], tmp_path_factory: pytest.TempP
 def stored(folder: Path) -> dict[str, NDArray[np.float32]]:
     """Read the vectors of each document, in the order of documents."""
     vectors = {}
-    with Store.open(folder).snapshot() as snapshot:
+    with FolderStore.open(folder).snapshot() as snapshot:
         ids = snapshot.ids()
         for segment in snapshot.view.segments:
             ends = np.cumsum(segment.counts)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.cli.terminal import line_count
+from pseudoquery.cli.terminal import count_lines
 from pseudoquery.corpus.datasets import Dataset, load_dataset
 from pseudoquery.errors import ModelError, QueryError
 from pseudoquery.evaluation import evaluate as trial
@@ -20,7 +20,7 @@ from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Document, Qrel, Query
 from pseudoquery.search.settings import SearchSettings
-from pseudoquery.storage.snapshot import Snapshot
+from pseudoquery.storage.snapshot import FolderSnapshot
 
 WORDS = ["river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water", "fire"]
 TEXTS = {
@@ -83,13 +83,13 @@ def test_every_question_is_asked(index: Index, monkeypatch: pytest.MonkeyPatch) 
 
 def test_ids_are_read_once(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
-    real = Snapshot.ids
+    real = FolderSnapshot._read_ids
 
-    def counted(snapshot: Snapshot) -> dict[int, str]:
+    def counted(snapshot: FolderSnapshot) -> dict[int, str]:
         reads.append(1)
         return real(snapshot)
 
-    monkeypatch.setattr(Snapshot, "ids", counted)
+    monkeypatch.setattr(FolderSnapshot, "_read_ids", counted)
     monkeypatch.setattr(trial, "QUERIES_AT_ONCE", 2)
     search_all(Index.open(index.folder), dataset(), SearchPlan(), nothing)
     assert reads == [1]
@@ -223,7 +223,7 @@ def test_only_files_with_a_record_a_line_are_counted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.jsonl").write_text("{}\n{}\n")
-    assert line_count(str(tmp_path)) == line_count("corpus.jsonl") == line_count(".") == 2
-    assert line_count("") is None, "a collection that is in no file is not the current folder's"
-    assert line_count("-") is None
-    assert line_count(str(tmp_path / "missing.jsonl")) is None
+    assert count_lines(str(tmp_path)) == count_lines("corpus.jsonl") == count_lines(".") == 2
+    assert count_lines("") is None, "a collection that is in no file is not the current folder's"
+    assert count_lines("-") is None
+    assert count_lines(str(tmp_path / "missing.jsonl")) is None

@@ -15,6 +15,7 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery import Document, Index, SearchSettings, load_model
 from pseudoquery.encoding.encode import encode_queries
+from pseudoquery.storage.store import folder_store
 
 MADE = Path(__file__).parent / "made_by_86a5fb7"
 EXPECTED: dict[str, Any] = json.loads((MADE / "expected.json").read_text())
@@ -45,7 +46,7 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def live_vectors(index: Index) -> NDArray[np.float32]:
-    with index.store.snapshot() as snapshot:
+    with folder_store(index.store).snapshot() as snapshot:
         return snapshot.view.vectors_of(np.flatnonzero(snapshot.view.live))
 
 

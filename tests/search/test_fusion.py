@@ -37,7 +37,7 @@ def fulltext() -> Iterator[sqlite3.Connection]:
 
 
 def matches(connection: sqlite3.Connection, query: str) -> list[int]:
-    """Return the places in TEXTS of what matches, as Snapshot.fulltext asks for it."""
+    """Return the places in TEXTS of what matches, as FolderSnapshot.fulltext asks for it."""
     expression = match_expression(query)
     if not expression:
         return []

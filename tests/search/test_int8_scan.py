@@ -20,7 +20,7 @@ from pseudoquery.search.structures import Structures
 from pseudoquery.storage.int8_codes import Int8Codes, quantise, split_query
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import Segment
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.vector_view import VectorView
 from pseudoquery.storage.verify import problems, repair
 from tests.storage.test_vector_view import view_of
@@ -153,27 +153,27 @@ def test_sums_that_overflow_rule_nothing_out() -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> FolderStore:
     """A folder with twenty documents in two segments."""
-    made = Store.create(tmp_path / "index", Settings("", "", DIMENSION, {}))
+    made = FolderStore.create(tmp_path / "index", Settings("", "", DIMENSION, {}))
     for start in (0, 10):
         add(made, range(start, start + 10))
     return made
 
 
-def add(store: Store, numbers: range) -> None:
+def add(store: FolderStore, numbers: range) -> None:
     generator = np.random.default_rng(numbers.start)
     vectors = [generator.normal(size=(4, DIMENSION)).astype(np.float32) for _ in numbers]
     with store.writer() as writer:
         writer.add([Document(f"id {number}", "text") for number in numbers], vectors)
 
 
-def view_in(store: Store) -> VectorView:
+def view_in(store: FolderStore) -> VectorView:
     with store.snapshot() as snapshot:
         return snapshot.view
 
 
-def files(store: Store) -> set[str]:
+def files(store: FolderStore) -> set[str]:
     return {path.name for path in (store.folder / "derived").glob("*.codes.safetensors")}
 
 
@@ -181,12 +181,12 @@ def refuse(*_: Any) -> NoReturn:
     raise AssertionError("codes were made again")
 
 
-def test_codes_are_kept_and_mapped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codes_are_kept_and_mapped(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     view = view_in(store)
     made = Structures(store.folder).get("flat8", view)
     assert len(files(store)) == 2
     monkeypatch.setattr(scan, "quantise", refuse)
-    reopened = Store.open(store.folder)
+    reopened = FolderStore.open(store.folder)
     mapped = Structures(store.folder).get("flat8", view_in(reopened))
     queries = np.random.default_rng(5).normal(size=(3, DIMENSION)).astype(np.float32)
     pairs = zip(made.search(queries, 9, None), mapped.search(queries, 9, None), strict=True)
@@ -194,7 +194,9 @@ def test_codes_are_kept_and_mapped(store: Store, monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(one, other)
 
 
-def test_only_new_segments_are_quantised(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_segments_are_quantised(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     structures = Structures(store.folder)
     structures.get("flat8", view_in(store))
     quantised: list[int] = []
@@ -210,7 +212,7 @@ def test_only_new_segments_are_quantised(store: Store, monkeypatch: pytest.Monke
 
 
 @needs_layout
-def test_what_is_asked_again_is_laid_out_once(store: Store) -> None:
+def test_what_is_asked_again_is_laid_out_once(store: FolderStore) -> None:
     structures = Structures(store.folder)
 
     def layouts() -> list[Packed | None]:
@@ -229,7 +231,7 @@ def test_what_is_asked_again_is_laid_out_once(store: Store) -> None:
     assert layouts() == second
 
 
-def test_codes_of_segments_that_are_no_more_are_removed(store: Store) -> None:
+def test_codes_of_segments_that_are_no_more_are_removed(store: FolderStore) -> None:
     structures = Structures(store.folder)
     structures.get("flat8", view_in(store))
     before = files(store)
@@ -241,7 +243,7 @@ def test_codes_of_segments_that_are_no_more_are_removed(store: Store) -> None:
     assert not before & files(store)
 
 
-def test_wrong_codes_are_found_and_removed(store: Store) -> None:
+def test_wrong_codes_are_found_and_removed(store: FolderStore) -> None:
     Structures(store.folder).get("flat8", view_in(store))
     assert problems(store) == []
     path = min((store.folder / "derived").iterdir())
@@ -255,7 +257,9 @@ def test_wrong_codes_are_found_and_removed(store: Store) -> None:
 
 
 def test_vectors_in_8_bits_need_no_codes(tmp_path: Path) -> None:
-    made = Store.create(tmp_path / "index", Settings("", "", DIMENSION, {}, vector_type="int8"))
+    made = FolderStore.create(
+        tmp_path / "index", Settings("", "", DIMENSION, {}, vector_type="int8")
+    )
     add(made, range(5))
     kept = Structures(made.folder).get("flat8", view_in(made))
     assert kept.error == 0.0
@@ -263,7 +267,7 @@ def test_vectors_in_8_bits_need_no_codes(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_can_not_be_written_to_can_be_scanned(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> NoReturn:
         raise OSError(28, "no space left")

@@ -14,6 +14,7 @@ from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Document
 from pseudoquery.service.one_vector import search_one_vector
+from pseudoquery.storage.store import folder_store
 
 QUERY = "who was the king of the city"
 
@@ -22,7 +23,7 @@ def slow_ranking(index: Index, query: str) -> list[tuple[str, float]]:
     """The obvious way: one document at a time."""
     (asked,) = encode_queries(index.model, [query])
     scored = []
-    with index.store.snapshot() as snapshot:
+    with folder_store(index.store).snapshot() as snapshot:
         view = snapshot.view
         for place, ordinal in enumerate(view.ordinals.tolist()):
             own = view.vectors(view.offsets[place], view.offsets[place + 1]).astype(np.float64)

@@ -15,7 +15,7 @@ import pytest
 
 from pseudoquery.records import Document
 from pseudoquery.storage.segments import segment_path
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.verify import problems
 from tests.support import crash_writer
 from tests.support.crash_writer import content, expected
@@ -60,7 +60,7 @@ def replay(state: State, lines: list[str]) -> tuple[State, State | None, int]:
     return state, in_flight, done
 
 
-def orphans(store: Store) -> list[Path]:
+def orphans(store: FolderStore) -> list[Path]:
     """List files among the segments that no committed row names."""
     with store.bare_snapshot() as snapshot:
         named = {segment_path(store.folder, facts.number) for facts in snapshot.segment_facts()}
@@ -70,14 +70,14 @@ def orphans(store: Store) -> list[Path]:
 @pytest.mark.slow
 def test_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    Store.create(folder, crash_writer.SETTINGS)
+    FolderStore.create(folder, crash_writer.SETTINGS)
     choose = random.Random(0)
     state: State = {}
     seen: Counter[str] = Counter()
     for seed in range(KILLS):
         lines = run_and_kill(folder, seed, choose.uniform(0, LONGEST))
         state, in_flight, done = replay(state, lines)
-        store = Store.open(folder)
+        store = FolderStore.open(folder)
         left = orphans(store)
         with store.snapshot() as snapshot:  # a reader comes before any new writer
             found = content(snapshot)

@@ -20,7 +20,7 @@ from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.storage import sqlite_readers as connections
 from pseudoquery.storage.sqlite_readers import KEPT
-from pseudoquery.storage.store import IDENTITY, Store
+from pseudoquery.storage.store import IDENTITY, FolderStore
 from tests.storage.test_store import run_python
 from tests.support.crash_writer import SETTINGS, put
 
@@ -28,7 +28,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> FolderStore:
     """An index with one document, which was read: a connection waits."""
     made = filled(tmp_path / "index", "first")
     for _ in range(2):  # There was no log the first time, so that connection is not kept.
@@ -50,19 +50,19 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def filled(folder: Path, *names: str) -> Store:
-    made = Store.create(folder, SETTINGS)
+def filled(folder: Path, *names: str) -> FolderStore:
+    made = FolderStore.create(folder, SETTINGS)
     for name in names:
         add(made, name)
     return made
 
 
-def add(store: Store, name: str) -> None:
+def add(store: FolderStore, name: str) -> None:
     with store.writer() as writer:
         put(writer, Document(name, f"the text of {name}"))
 
 
-def ids(store: Store) -> list[str]:
+def ids(store: FolderStore) -> list[str]:
     with store.snapshot() as snapshot:
         return sorted(snapshot.ids().values())
 
@@ -77,13 +77,13 @@ def open_files(folder: Path) -> list[str]:
 # --- what is kept
 
 
-def test_a_connection_is_used_again(store: Store, opened: list[str]) -> None:
+def test_a_connection_is_used_again(store: FolderStore, opened: list[str]) -> None:
     for _ in range(3):
         assert ids(store) == ["first"]
     assert opened == []
 
 
-def test_a_kept_connection_sees_every_commit(store: Store, opened: list[str]) -> None:
+def test_a_kept_connection_sees_every_commit(store: FolderStore, opened: list[str]) -> None:
     with store.writer() as writer:
         for name in "abc":
             put(writer, Document(name, "text"))
@@ -93,7 +93,7 @@ def test_a_kept_connection_sees_every_commit(store: Store, opened: list[str]) ->
     assert opened == ["mode=rw"]
 
 
-def test_a_snapshot_stays_while_another_connection_commits(store: Store) -> None:
+def test_a_snapshot_stays_while_another_connection_commits(store: FolderStore) -> None:
     with store.snapshot() as snapshot:
         add(store, "second")
         assert sorted(snapshot.ids().values()) == ["first"]
@@ -101,7 +101,7 @@ def test_a_snapshot_stays_while_another_connection_commits(store: Store) -> None
     assert ids(store) == ["first", "second"]
 
 
-def test_what_was_not_read_to_its_end_holds_nothing_back(store: Store) -> None:
+def test_what_was_not_read_to_its_end_holds_nothing_back(store: FolderStore) -> None:
     add(store, "second")
     with store.snapshot() as snapshot:
         unfinished = snapshot.documents()
@@ -112,7 +112,9 @@ def test_what_was_not_read_to_its_end_holds_nothing_back(store: Store) -> None:
         next(unfinished)
 
 
-def test_after_an_error_a_connection_is_not_used_again(store: Store, opened: list[str]) -> None:
+def test_after_an_error_a_connection_is_not_used_again(
+    store: FolderStore, opened: list[str]
+) -> None:
     with pytest.raises(KeyError), store.snapshot():
         raise KeyError
     assert open_files(store.folder) == []
@@ -120,7 +122,7 @@ def test_after_an_error_a_connection_is_not_used_again(store: Store, opened: lis
     assert opened == ["mode=ro"]
 
 
-def test_no_more_wait_than_are_kept(store: Store) -> None:
+def test_no_more_wait_than_are_kept(store: FolderStore) -> None:
     together = threading.Barrier(2 * KEPT)
 
     def read(_: int) -> list[str]:
@@ -151,7 +153,9 @@ def test_an_index_that_nobody_uses_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["built anew", "moved here", "copied over"])
-def test_another_index_in_its_place_is_refused(store: Store, tmp_path: Path, how: str) -> None:
+def test_another_index_in_its_place_is_refused(
+    store: FolderStore, tmp_path: Path, how: str
+) -> None:
     other = filled(tmp_path / "other", "other")
     if how == "copied over":
         shutil.copytree(other.folder, store.folder, dirs_exist_ok=True)
@@ -164,10 +168,10 @@ def test_another_index_in_its_place_is_refused(store: Store, tmp_path: Path, how
     for use in (lambda: ids(store), lambda: add(store, "second")):
         with pytest.raises(IndexFolderError, match="holds another index than when it was opened"):
             use()
-    assert ids(Store.open(store.folder)) == ["other"]
+    assert ids(FolderStore.open(store.folder)) == ["other"]
 
 
-def test_a_backup_of_the_same_index_is_read(store: Store, tmp_path: Path) -> None:
+def test_a_backup_of_the_same_index_is_read(store: FolderStore, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     shutil.copytree(store.folder, backup)
     add(store, "second")
@@ -179,21 +183,21 @@ def test_a_backup_of_the_same_index_is_read(store: Store, tmp_path: Path) -> Non
     assert ids(store) == ["first", "third"]
 
 
-def test_an_index_without_an_identity_is_used_as_ever(store: Store) -> None:
+def test_an_index_without_an_identity_is_used_as_ever(store: FolderStore) -> None:
     with closing(sqlite3.connect(store.folder / "index.sqlite")) as connection, connection:
         connection.execute("DELETE FROM settings WHERE name = ?", [IDENTITY])
-    older = Store.open(store.folder)
+    older = FolderStore.open(store.folder)
     add(older, "second")
     assert ids(older) == ["first", "second"]
     with pytest.raises(IndexFolderError, match="holds another index"):
-        ids(Store(store.folder, store.settings, "of another"))
+        ids(FolderStore(store.folder, store.settings, "of another"))
 
 
 WRITE = """
 import sys
 from pathlib import Path
-from tests.storage.test_sqlite_readers import Document, Store, put
-with Store.open(Path(sys.argv[1])).writer() as writer:
+from tests.storage.test_sqlite_readers import Document, FolderStore, put
+with FolderStore.open(Path(sys.argv[1])).writer() as writer:
     for name in sys.argv[2:]:
         put(writer, Document(name, "text"))
     print("written", flush=True)
@@ -201,7 +205,7 @@ with Store.open(Path(sys.argv[1])).writer() as writer:
 """
 
 
-def test_a_log_that_another_process_has_begun_anew_is_read(store: Store) -> None:
+def test_a_log_that_another_process_has_begun_anew_is_read(store: FolderStore) -> None:
     # To close any file of that name ends this process's locks on it, and others take it for gone.
     (store.folder / "index.sqlite").open("rb").close()
     log = store.folder / "index.sqlite-wal"
@@ -221,8 +225,8 @@ def test_a_log_that_another_process_has_begun_anew_is_read(store: Store) -> None
 FORK = """
 import os, sys
 from pathlib import Path
-from tests.storage.test_sqlite_readers import Store, add, ids, open_files
-store = Store.open(Path(sys.argv[1]))
+from tests.storage.test_sqlite_readers import FolderStore, add, ids, open_files
+store = FolderStore.open(Path(sys.argv[1]))
 for number in range(5):
     for _ in range(2):
         assert len(ids(store)) == number + 1
@@ -238,22 +242,22 @@ print(len(ids(store)))
 """
 
 
-def test_a_fork_inherits_no_connection(store: Store) -> None:
+def test_a_fork_inherits_no_connection(store: FolderStore) -> None:
     assert run_python(FORK, store.folder) == "6"
 
 
 # --- the log
 
 
-def test_the_log_is_empty_after_a_writer_though_readers_wait(store: Store) -> None:
+def test_the_log_is_empty_after_a_writer_though_readers_wait(store: FolderStore) -> None:
     add(store, "second")
     assert (store.folder / "index.sqlite-wal").stat().st_size == 0
     alone = store.folder.parent / "alone"
     shutil.copytree(store.folder, alone, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
-    assert ids(Store.open(alone)) == ["first", "second"]
+    assert ids(FolderStore.open(alone)) == ["first", "second"]
 
 
-def test_a_reader_at_work_keeps_the_log_and_delays_no_writer(store: Store) -> None:
+def test_a_reader_at_work_keeps_the_log_and_delays_no_writer(store: FolderStore) -> None:
     with store.snapshot() as snapshot:
         add(store, "second")
         assert (store.folder / "index.sqlite-wal").stat().st_size > 0
@@ -267,7 +271,7 @@ def test_a_reader_at_work_keeps_the_log_and_delays_no_writer(store: Store) -> No
 
 
 def test_a_log_that_cannot_be_emptied_is_no_loss(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing:
         def execute(self, *_: Any) -> Any:
@@ -277,4 +281,4 @@ def test_a_log_that_cannot_be_emptied_is_no_loss(
     monkeypatch.setattr("pseudoquery.storage.store.empty_log", lambda _: None)
     add(store, "second")
     assert ids(store) == ["first", "second"]
-    assert ids(Store.open(store.folder)) == ["first", "second"]
+    assert ids(FolderStore.open(store.folder)) == ["first", "second"]

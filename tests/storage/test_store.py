@@ -24,7 +24,7 @@ from pseudoquery.records import Document
 from pseudoquery.storage import store as store_module
 from pseudoquery.storage.schema import FORMAT
 from pseudoquery.storage.segments import Segment, SegmentFacts, map_segment, segment_path
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.verify import problems
 from tests.support import crash_writer
 from tests.support.crash_writer import SETTINGS, content, expected, put, random_document
@@ -40,11 +40,12 @@ import pseudoquery.storage.store, pseudoquery.storage.verify
 from pathlib import Path
 from pseudoquery.errors import PseudoqueryError
 os.setgid({NOBODY}); os.setuid({NOBODY})
-store = pseudoquery.storage.store.Store.open(Path(sys.argv[1]))
+store = pseudoquery.storage.store.FolderStore.open(Path(sys.argv[1]))
 """
 READ = """
 with store.snapshot() as snapshot:
-    print(sorted(crash_writer.content(snapshot)), snapshot.fulltext("text", None, 9)[:1] != [])
+    matches = snapshot.search_fulltext("text", None, 9)
+    print(sorted(crash_writer.content(snapshot)), matches != [])
 """
 WRITE = """
 try:
@@ -57,16 +58,16 @@ except PseudoqueryError as error:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> FolderStore:
     """An index with the documents A and B."""
-    made = Store.create(tmp_path / "index", SETTINGS)
+    made = FolderStore.create(tmp_path / "index", SETTINGS)
     with made.writer() as writer:
         put(writer, A)
         put(writer, B)
     return made
 
 
-def everything(store: Store) -> dict[str, Any]:
+def everything(store: FolderStore) -> dict[str, Any]:
     with store.snapshot() as snapshot:
         return content(snapshot)
 
@@ -74,7 +75,7 @@ def everything(store: Store) -> dict[str, Any]:
 def sentence_of(folder: Path) -> str:
     """Open an index that can't be opened, and return what the user is told."""
     with pytest.raises(IndexFolderError) as caught:
-        Store.open(folder)
+        FolderStore.open(folder)
     return str(caught.value)
 
 
@@ -102,12 +103,12 @@ def run_python(program: str, *arguments: object) -> str:
 
 def test_settings_come_back(tmp_path: Path) -> None:
     settings = replace(SETTINGS, representation={"k": 3}, long="truncate", vector_type="float32")
-    Store.create(tmp_path / "a" / "b", settings, {"note": "kept"})
-    again = Store.open(tmp_path / "a" / "b")
+    FolderStore.create(tmp_path / "a" / "b", settings, {"note": "kept"})
+    again = FolderStore.open(tmp_path / "a" / "b")
     assert again.settings == settings
     with again.snapshot() as snapshot:
-        assert snapshot.remembered("note") == "kept"
-        assert snapshot.remembered("no note") is None
+        assert snapshot.note("note") == "kept"
+        assert snapshot.note("no note") is None
         assert snapshot.count() == 0
 
 
@@ -115,7 +116,7 @@ def test_settings_come_back(tmp_path: Path) -> None:
     ("vector_type", "exact"), [("float32", True), ("float16", False), ("int8", False)]
 )
 def test_vector_type_decides_what_is_stored(tmp_path: Path, vector_type: str, exact: bool) -> None:
-    made = Store.create(tmp_path / "index", replace(SETTINGS, vector_type=vector_type))
+    made = FolderStore.create(tmp_path / "index", replace(SETTINGS, vector_type=vector_type))
     vectors = np.linspace(0.1, 0.9, 8, dtype=np.float32)[None]
     with made.writer() as writer:
         writer.add([A], [vectors])
@@ -127,28 +128,28 @@ def test_vector_type_decides_what_is_stored(tmp_path: Path, vector_type: str, ex
 
 def test_unknown_vector_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IndexFolderError, match="float16, float32, int8"):
-        Store.create(tmp_path / "index", replace(SETTINGS, vector_type="int4"))
+        FolderStore.create(tmp_path / "index", replace(SETTINGS, vector_type="int4"))
     assert not (tmp_path / "index").exists()
 
 
-def test_an_index_is_not_made_over_another(store: Store) -> None:
+def test_an_index_is_not_made_over_another(store: FolderStore) -> None:
     before = everything(store)
     with pytest.raises(IndexFolderError, match="already holds an index"):
-        Store.create(store.folder, SETTINGS)
+        FolderStore.create(store.folder, SETTINGS)
     assert everything(store) == before
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(IndexFolderError, match="is not empty and holds no index"):
-        Store.create(tmp_path, SETTINGS)
+        FolderStore.create(tmp_path, SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index").write_text("a file")
     with pytest.raises(IndexFolderError, match="index"):
-        Store.create(tmp_path / "index", SETTINGS)
+        FolderStore.create(tmp_path / "index", SETTINGS)
     assert (tmp_path / "index").read_text() == "a file"
 
 
@@ -157,10 +158,10 @@ def test_a_creation_that_was_interrupted_can_be_repeated(tmp_path: Path) -> None
     for name in ("lock", "index.sqlite.new", "index.sqlite.new-wal", "index.sqlite.new-shm"):
         (tmp_path / name).write_bytes(b"left behind")
     assert "it has no index.sqlite" in sentence_of(tmp_path)
-    made = Store.create(tmp_path, SETTINGS)
+    made = FolderStore.create(tmp_path, SETTINGS)
     with made.writer() as writer:
         put(writer, A)
-    assert everything(Store.open(tmp_path)) == {"a": expected(A)}
+    assert everything(FolderStore.open(tmp_path)) == {"a": expected(A)}
 
 
 def test_what_is_no_index_is_named(tmp_path: Path) -> None:
@@ -170,18 +171,18 @@ def test_what_is_no_index_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"garbage " * 1000, b"", b"SQLite format 3\0" + b"\1" * 5000])
-def test_garbage_gets_one_sentence(store: Store, content: bytes) -> None:
+def test_garbage_gets_one_sentence(store: FolderStore, content: bytes) -> None:
     (store.folder / "index.sqlite").write_bytes(content)
     said = sentence_of(store.folder)
     assert "damaged" in said
     assert said.endswith("restore it from a backup, or build the index again.")
 
 
-def test_a_truncated_database_gets_one_sentence(store: Store) -> None:
+def test_a_truncated_database_gets_one_sentence(store: FolderStore) -> None:
     path = store.folder / "index.sqlite"
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(IndexFolderError, match=r"index\.sqlite is damaged"):
-        everything(Store.open(store.folder))
+        everything(FolderStore.open(store.folder))
 
 
 def test_another_database_is_no_index(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_another_database_is_no_index(tmp_path: Path) -> None:
     assert "is not an index of pseudoquery" in sentence_of(tmp_path)
 
 
-def test_a_newer_format_says_to_upgrade(store: Store) -> None:
+def test_a_newer_format_says_to_upgrade(store: FolderStore) -> None:
     set_setting(store.folder, "format", FORMAT + 1)
     said = sentence_of(store.folder)
     assert f"its format is {FORMAT + 1}, this version reads up to {FORMAT}" in said
@@ -200,12 +201,12 @@ def test_a_newer_format_says_to_upgrade(store: Store) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("vector_type", "float32"), ("fingerprint", "other"), ("dimension", 9)]
 )
-def test_a_changed_setting_is_noticed(store: Store, name: str, value: object) -> None:
+def test_a_changed_setting_is_noticed(store: FolderStore, name: str, value: object) -> None:
     set_setting(store.folder, name, value)
     assert "is damaged" in sentence_of(store.folder)
 
 
-def test_ids_that_are_not_unicode_are_not_there(store: Store) -> None:
+def test_ids_that_are_not_unicode_are_not_there(store: FolderStore) -> None:
     with store.snapshot() as snapshot:
         assert snapshot.get("\x00") is None
     with pytest.raises(QueryError, match="not valid Unicode"), store.snapshot() as snapshot:
@@ -218,11 +219,11 @@ def test_ids_that_are_not_unicode_are_not_there(store: Store) -> None:
 # --- readers and writers
 
 
-def test_a_snapshot_does_not_change(store: Store) -> None:
-    other = Store.open(store.folder)
+def test_a_snapshot_does_not_change(store: FolderStore) -> None:
+    other = FolderStore.open(store.folder)
     with store.snapshot() as snapshot:
         before = content(snapshot)
-        found = snapshot.fulltext("text", None, 10)
+        found = snapshot.search_fulltext("text", None, 10)
         with other.writer() as writer:
             put(writer, replace(A, text="another text"))
             assert content(snapshot) == before
@@ -231,19 +232,19 @@ def test_a_snapshot_does_not_change(store: Store) -> None:
             put(writer, C)
             writer.compact()
         assert content(snapshot) == before
-        assert snapshot.fulltext("text", None, 10) == found
+        assert snapshot.search_fulltext("text", None, 10) == found
         assert snapshot.count() == 2
     assert set(everything(store)) == {"a", "c"}
 
 
 def test_readers_are_undisturbed(tmp_path: Path) -> None:
     """Two threads share a store, one has its own; whatever is written, all they see agrees."""
-    shared = Store.create(tmp_path / "index", SETTINGS)
+    shared = FolderStore.create(tmp_path / "index", SETTINGS)
     done = threading.Event()
     wrong: list[str] = []
     generations: list[int] = []
 
-    def read(mine: Store) -> None:
+    def read(mine: FolderStore) -> None:
         while not done.is_set():
             try:
                 with mine.snapshot() as snapshot:
@@ -258,12 +259,12 @@ def test_readers_are_undisturbed(tmp_path: Path) -> None:
 
     readers = [
         threading.Thread(target=read, args=[one])
-        for one in (shared, shared, Store.open(tmp_path / "index"))
+        for one in (shared, shared, FolderStore.open(tmp_path / "index"))
     ]
     for reader in readers:
         reader.start()
     choose = random.Random(0)
-    with Store.open(tmp_path / "index").writer() as writer:
+    with FolderStore.open(tmp_path / "index").writer() as writer:
         while len(set(generations)) < 40 and not wrong:
             crash_writer.carry_out(writer, crash_writer.random_operation(choose))
     done.set()
@@ -274,10 +275,10 @@ def test_readers_are_undisturbed(tmp_path: Path) -> None:
 
 
 def test_a_segment_replaced_while_opening_is_looked_for_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that compacts each time a reader is about to map makes it wait, not fail."""
-    other = Store.open(store.folder)
+    other = FolderStore.open(store.folder)
     left = iter(range(8))
 
     def map_late(folder: Path, facts: SegmentFacts) -> Segment:
@@ -287,30 +288,30 @@ def test_a_segment_replaced_while_opening_is_looked_for_again(
         return map_segment(folder, facts)
 
     monkeypatch.setattr(store_module, "map_segment", map_late)
-    assert set(everything(Store.open(store.folder))) == {"a", "b"}
+    assert set(everything(FolderStore.open(store.folder))) == {"a", "b"}
     assert next(left, None) is None
 
 
-def test_a_missing_segment_is_named(store: Store) -> None:
+def test_a_missing_segment_is_named(store: FolderStore) -> None:
     path = segment_path(store.folder, 1)
     path.unlink()
     with pytest.raises(IndexFolderError) as caught:
-        everything(Store.open(store.folder))
+        everything(FolderStore.open(store.folder))
     assert f"{path} is damaged: it is missing" in str(caught.value)
     assert f"`pseudoquery verify {store.folder} --repair`" in str(caught.value)
 
 
-def test_a_second_writer_is_refused(store: Store) -> None:
+def test_a_second_writer_is_refused(store: FolderStore) -> None:
     with store.writer() as writer:
         with (
             pytest.raises(IndexFolderError, match="another process is writing"),
-            Store.open(store.folder).writer(),
+            FolderStore.open(store.folder).writer(),
         ):
             pass
         said = run_python(
             "import sys, crash_writer\nfrom pathlib import Path\n"
             "from pseudoquery.errors import PseudoqueryError\n"
-            f"store = crash_writer.Store.open(Path(sys.argv[1]))\n{WRITE}",
+            f"store = crash_writer.FolderStore.open(Path(sys.argv[1]))\n{WRITE}",
             store.folder,
         )
         assert said == (
@@ -321,10 +322,10 @@ def test_a_second_writer_is_refused(store: Store) -> None:
     assert set(everything(store)) == {"a", "b", "c"}
 
 
-def test_a_dead_writer_does_not_block(store: Store) -> None:
+def test_a_dead_writer_does_not_block(store: FolderStore) -> None:
     program = (
         "import os, signal, sys, crash_writer\nfrom pathlib import Path\n"
-        "with crash_writer.Store.open(Path(sys.argv[1])).writer() as writer:\n"
+        "with crash_writer.FolderStore.open(Path(sys.argv[1])).writer() as writer:\n"
         "    crash_writer.put(writer, crash_writer.Document('d', 'from the dead'))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -336,7 +337,7 @@ def test_a_dead_writer_does_not_block(store: Store) -> None:
     assert set(everything(store)) == {"a", "b", "c", "d"}
 
 
-def test_an_error_while_writing_releases_the_lock(store: Store) -> None:
+def test_an_error_while_writing_releases_the_lock(store: FolderStore) -> None:
     with pytest.raises(ZeroDivisionError), store.writer():
         raise ZeroDivisionError
     with store.writer() as writer:
@@ -344,7 +345,7 @@ def test_an_error_while_writing_releases_the_lock(store: Store) -> None:
     assert set(everything(store)) == {"b"}
 
 
-def test_any_text_can_be_stored_and_removed(store: Store) -> None:
+def test_any_text_can_be_stored_and_removed(store: FolderStore) -> None:
     strange = [
         Document("nul\x00id", "a\x00b text", "ti\x00tle", {"nul\x00": "\x00"}),
         Document("emoji 😀", "😀 family 👨‍👩‍👧 text", "👍"),
@@ -360,7 +361,7 @@ def test_any_text_can_be_stored_and_removed(store: Store) -> None:
     assert {one.id: found[one.id] for one in strange} == {one.id: expected(one) for one in strange}
     assert problems(store) == []
     with store.snapshot() as snapshot:
-        assert len(snapshot.fulltext("text", None, 100)) == 2 + 5
+        assert len(snapshot.search_fulltext("text", None, 100)) == 2 + 5
     with store.writer() as writer:
         assert writer.delete([one.id for one in strange]) == [one.id for one in strange]
         writer.compact()
@@ -368,10 +369,10 @@ def test_any_text_can_be_stored_and_removed(store: Store) -> None:
     assert problems(store) == []
 
 
-def test_fulltext_follows_additions_updates_and_deletions(store: Store) -> None:
+def test_fulltext_follows_additions_updates_and_deletions(store: FolderStore) -> None:
     def ids(word: str, where: dict[str, Any] | None = None) -> list[str]:
         with store.snapshot() as snapshot:
-            found = snapshot.fulltext(word, where, 10)
+            found = snapshot.search_fulltext(word, where, 10)
             return [snapshot.by_ordinal(number).document.id for number, _ in found]
 
     assert sorted(ids("text")) == ["a", "b"]
@@ -407,7 +408,7 @@ def remount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
 
 
-def fill(made: Store, words: int, vectors_each: int) -> dict[str, Document]:
+def fill(made: FolderStore, words: int, vectors_each: int) -> dict[str, Document]:
     """Add documents until the disk is full, and return those that were acknowledged."""
     acknowledged: dict[str, Document] = {}
     choose = random.Random(0)
@@ -429,10 +430,10 @@ def fill(made: Store, words: int, vectors_each: int) -> dict[str, Document]:
 def test_a_full_disk_loses_nothing(tmp_path: Path, words: int, vectors: int) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, "size=1500k"):
-        made = Store.create(disk / "index", SETTINGS)
+        made = FolderStore.create(disk / "index", SETTINGS)
         acknowledged = fill(made, words, vectors)
         assert acknowledged
-        for reader in (made, Store.open(disk / "index")):
+        for reader in (made, FolderStore.open(disk / "index")):
             found = everything(reader)
             assert acknowledged.items() <= {id_: one for id_, (one, _) in found.items()}.items()
             assert all(len(own) == vectors for _, own in found.values())
@@ -447,13 +448,13 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, words: int, vectors: int) -> 
 
 def test_a_limit_on_file_sizes_loses_nothing(tmp_path: Path) -> None:
     """Where nothing can be mounted, a limit of the process stands in for a full disk."""
-    Store.create(tmp_path / "index", SETTINGS)
+    FolderStore.create(tmp_path / "index", SETTINGS)
     program = """
 import resource, sys, crash_writer
 from pathlib import Path
 from pseudoquery.errors import PseudoqueryError
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-store = crash_writer.Store.open(Path(sys.argv[1]))
+store = crash_writer.FolderStore.open(Path(sys.argv[1]))
 choose = crash_writer.random.Random(0)
 for number in range(10_000):
     text = " ".join(str(choose.random()) for _ in range(500))
@@ -468,7 +469,7 @@ for number in range(10_000):
     *numbers, said = run_python(program, tmp_path / "index").splitlines()
     assert numbers
     assert "index" in said
-    store = Store.open(tmp_path / "index")
+    store = FolderStore.open(tmp_path / "index")
     found = everything(store)
     assert set(numbers) <= set(found)
     assert len(found) - len(numbers) in (0, 1)
@@ -479,11 +480,11 @@ for number in range(10_000):
 def test_a_disk_that_can_only_be_read(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, "size=10m"):
-        made = Store.create(disk / "index", SETTINGS)
+        made = FolderStore.create(disk / "index", SETTINGS)
         with made.writer() as writer:
             put(writer, A)
         remount(disk, "ro")
-        again = Store.open(disk / "index")
+        again = FolderStore.open(disk / "index")
         assert everything(again) == {"a": expected(A)}
         with (
             pytest.raises(IndexFolderError, match=r"on a disk that can only be read\."),
@@ -491,7 +492,7 @@ def test_a_disk_that_can_only_be_read(tmp_path: Path) -> None:
         ):
             pass
         with pytest.raises(IndexFolderError, match=r"on a disk that can only be read\."):
-            Store.create(disk / "other", SETTINGS)
+            FolderStore.create(disk / "other", SETTINGS)
         remount(disk, "rw")
 
 
@@ -507,7 +508,7 @@ def public() -> Iterator[Path]:
 
 @pytest.mark.parametrize("left", ["nothing", "an empty log", "a log"])
 def test_a_folder_without_write_permission_can_be_read(public: Path, left: str) -> None:
-    made = Store.create(public / "index", SETTINGS)
+    made = FolderStore.create(public / "index", SETTINGS)
     with made.writer() as writer:
         put(writer, A)
         if left == "a log":  # of a writer that is at work
@@ -523,11 +524,11 @@ def test_a_folder_without_write_permission_can_be_read(public: Path, left: str) 
 
 
 def test_a_private_folder_is_refused(public: Path) -> None:
-    made = Store.create(public / "index", SETTINGS)
+    made = FolderStore.create(public / "index", SETTINGS)
     made.folder.chmod(0o700)
     program = AS_NOBODY.replace("store =", "try:\n    store =") + (
         "except PseudoqueryError as error:\n    print(error)\n"
-        "try:\n    crash_writer.Store.create(Path(sys.argv[1]), crash_writer.SETTINGS)\n"
+        "try:\n    crash_writer.FolderStore.create(Path(sys.argv[1]), crash_writer.SETTINGS)\n"
         "except PseudoqueryError as error:\n    print(error)\n"
     )
     said = run_python(program, made.folder).splitlines()

@@ -15,8 +15,8 @@ import pytest
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.storage.segments import segment_path
-from pseudoquery.storage.store import Store
-from pseudoquery.storage.verify import _segment_problem, problems, repair
+from pseudoquery.storage.store import FolderStore
+from pseudoquery.storage.verify import RESTORE, _segment_problem, problems, repair
 from tests.support.crash_writer import SETTINGS, content, encode, expected, put
 
 DOCUMENTS = [
@@ -28,9 +28,9 @@ DOCUMENTS = [
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> FolderStore:
     """An index of three segments with documents 0-3, 4-7 and 8-11, of which 1 and 4 are deleted."""
-    made = Store.create(tmp_path / "index", SETTINGS)
+    made = FolderStore.create(tmp_path / "index", SETTINGS)
     with made.writer() as writer:
         for start in (0, 4, 8):
             put(writer, *DOCUMENTS[start : start + 4])
@@ -41,12 +41,12 @@ def store(tmp_path: Path) -> Store:
 KEPT = {one.id: expected(one) for one in DOCUMENTS if one.id not in ("id 1", "id 4")}
 
 
-def everything(store: Store) -> dict[str, Any]:
-    with Store.open(store.folder).snapshot() as snapshot:
+def everything(store: FolderStore) -> dict[str, Any]:
+    with FolderStore.open(store.folder).snapshot() as snapshot:
         return content(snapshot)
 
 
-def execute(store: Store, *statements: str) -> None:
+def execute(store: FolderStore, *statements: str) -> None:
     """Change the database behind the store's back."""
     path = store.folder / "index.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -60,20 +60,20 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-def test_what_was_written_is_sound(store: Store) -> None:
+def test_what_was_written_is_sound(store: FolderStore) -> None:
     assert problems(store) == []
     assert repair(store, encode) == 0
     assert everything(store) == KEPT
 
 
 def test_an_empty_index_is_sound(tmp_path: Path) -> None:
-    assert problems(Store.create(tmp_path / "index", SETTINGS)) == []
+    assert problems(FolderStore.create(tmp_path / "index", SETTINGS)) == []
 
 
 # --- damaged segments
 
 
-def test_every_flipped_bit_of_a_segment_is_found(store: Store) -> None:
+def test_every_flipped_bit_of_a_segment_is_found(store: FolderStore) -> None:
     path = segment_path(store.folder, 2)
     data = path.read_bytes()
     with store.snapshot() as snapshot:
@@ -89,7 +89,9 @@ def test_every_flipped_bit_of_a_segment_is_found(store: Store) -> None:
         assert found.startswith("segment 2: ")
 
 
-def test_a_reader_of_a_damaged_segment_gets_a_sentence_or_a_wrong_vector(store: Store) -> None:
+def test_a_reader_of_a_damaged_segment_gets_a_sentence_or_a_wrong_vector(
+    store: FolderStore,
+) -> None:
     """Readers don't compute checksums, but no flip of the header makes them crash."""
     path = segment_path(store.folder, 2)
     data = path.read_bytes()
@@ -105,47 +107,47 @@ def test_a_reader_of_a_damaged_segment_gets_a_sentence_or_a_wrong_vector(store: 
     assert refused > 100
 
 
-def truncate(store: Store) -> None:
+def truncate(store: FolderStore) -> None:
     path = segment_path(store.folder, 2)
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def extend(store: Store) -> None:
+def extend(store: FolderStore) -> None:
     with segment_path(store.folder, 2).open("ab") as file:
         file.write(b"more")
 
 
-def empty(store: Store) -> None:
+def empty(store: FolderStore) -> None:
     segment_path(store.folder, 2).write_bytes(b"")
 
 
-def remove(store: Store) -> None:
+def remove(store: FolderStore) -> None:
     segment_path(store.folder, 2).unlink()
 
 
-def swap(store: Store) -> None:
+def swap(store: FolderStore) -> None:
     one, other = segment_path(store.folder, 2), segment_path(store.folder, 3)
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
 
 
-def replace_by_older(store: Store) -> None:
+def replace_by_older(store: FolderStore) -> None:
     shutil.copy(segment_path(store.folder, 1), segment_path(store.folder, 2))
 
 
-def flip_vector(store: Store) -> None:
+def flip_vector(store: FolderStore) -> None:
     path = segment_path(store.folder, 2)
     data = path.read_bytes()
     path.write_bytes(flipped(data, 8 * (len(data) - 1)))
 
 
-def damage_all(store: Store) -> None:
+def damage_all(store: FolderStore) -> None:
     for number in (1, 2, 3):
         segment_path(store.folder, number).write_bytes(b"gone")
 
 
-Damage = Callable[[Store], None]
+Damage = Callable[[FolderStore], None]
 SEGMENT_DAMAGES: list[Damage] = [
     truncate,
     extend,
@@ -159,7 +161,7 @@ SEGMENT_DAMAGES: list[Damage] = [
 
 
 @pytest.mark.parametrize("damage", SEGMENT_DAMAGES)
-def test_damaged_segments_are_found_and_repaired(store: Store, damage: Damage) -> None:
+def test_damaged_segments_are_found_and_repaired(store: FolderStore, damage: Damage) -> None:
     damage(store)
     broken = [1, 2, 3] if damage == damage_all else [2, 3] if damage == swap else [2]
     found = [sentence.split(":")[0] for sentence in problems(store)]
@@ -176,7 +178,7 @@ def test_damaged_segments_are_found_and_repaired(store: Store, damage: Damage) -
 
 
 @pytest.mark.parametrize("damage", [truncate, remove, flip_vector])
-def test_a_damaged_segment_of_deleted_documents_only(store: Store, damage: Damage) -> None:
+def test_a_damaged_segment_of_deleted_documents_only(store: FolderStore, damage: Damage) -> None:
     with store.writer() as writer:
         writer.delete([one.id for one in DOCUMENTS[4:8]])
     damage(store)
@@ -189,7 +191,7 @@ def test_a_damaged_segment_of_deleted_documents_only(store: Store, damage: Damag
 
 
 def test_repair_of_the_only_segment_after_all_was_deleted(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "index", SETTINGS)
+    store = FolderStore.create(tmp_path / "index", SETTINGS)
     with store.writer() as writer:
         put(writer, DOCUMENTS[0])
         writer.delete(["id 0"])
@@ -199,7 +201,7 @@ def test_repair_of_the_only_segment_after_all_was_deleted(tmp_path: Path) -> Non
     assert problems(store) == []
 
 
-def test_repair_tells_structures_to_start_anew(store: Store) -> None:
+def test_repair_tells_structures_to_start_anew(store: FolderStore) -> None:
     def epoch() -> int:
         with store.snapshot() as snapshot:
             return snapshot.view.epoch
@@ -210,7 +212,7 @@ def test_repair_tells_structures_to_start_anew(store: Store) -> None:
     assert epoch() > before
 
 
-def test_repair_changes_nothing_that_is_sound(store: Store) -> None:
+def test_repair_changes_nothing_that_is_sound(store: FolderStore) -> None:
     kept = {number: segment_path(store.folder, number).read_bytes() for number in (1, 3)}
     flip_vector(store)
     repair(store, encode)
@@ -228,7 +230,7 @@ def test_repair_changes_nothing_that_is_sound(store: Store) -> None:
         "sha256 = replace(sha256, substr(sha256, 1, 1), 'x')",
     ],
 )
-def test_what_is_known_of_a_segment_is_checked_too(store: Store, change: str) -> None:
+def test_what_is_known_of_a_segment_is_checked_too(store: FolderStore, change: str) -> None:
     execute(store, f"UPDATE segments SET {change} WHERE number = 3")
     (found,) = problems(store)
     assert found.startswith("segment 3: ")
@@ -254,67 +256,102 @@ def test_what_is_known_of_a_segment_is_checked_too(store: Store, change: str) ->
         "checksum = zeroblob(16)",
     ],
 )
-def test_a_changed_document_is_found(store: Store, change: str) -> None:
+def test_a_changed_document_is_found(store: FolderStore, change: str) -> None:
     execute(store, f"UPDATE documents SET {change} WHERE id = 'id 5'")
     found = [one for one in problems(store) if one.startswith("document ")]
     name = "other" if change.startswith("id") else "id 5"
     assert found == [f"document '{name}': its content is not what was written"]
 
 
-def test_metadata_that_can_t_be_read_gets_a_sentence(store: Store) -> None:
+def test_metadata_that_can_t_be_read_gets_a_sentence(store: FolderStore) -> None:
     execute(store, "UPDATE documents SET metadata = 'no JSON' WHERE id = 'id 5'")
     with pytest.raises(IndexFolderError, match="the document 'id 5' in index"):
         everything(store)
 
 
 @pytest.mark.parametrize("drop_trigger", [False, True])
-def test_a_lost_document_is_found(store: Store, drop_trigger: bool) -> None:
+def test_a_lost_document_is_found(store: FolderStore, drop_trigger: bool) -> None:
     statements = ["DROP TRIGGER documents_removed"] if drop_trigger else []
     execute(store, *statements, "DELETE FROM documents WHERE id = 'id 5'")
-    found = problems(store)
-    assert "0 documents have no vectors' place, and 1 places have no document" in found
-    with pytest.raises(IndexFolderError, match="the document number 6 in index"):
+    sentence = f"vectors are stored, but no text, for the document with ordinal 6 ({RESTORE})"
+    assert sentence in problems(store)
+    with pytest.raises(IndexFolderError, match="the document with ordinal 6 in index"):
         everything(store)
     repair(store, encode)
-    assert "0 documents have no vectors' place, and 1 places have no document" in problems(store), (
-        "what is lost is not passed over in silence"
-    )
+    assert sentence in problems(store), "what is lost is not passed over in silence"
 
 
 @pytest.mark.parametrize(
-    ("change", "missing", "extra"),
+    ("change", "sentences"),
     [
-        ("DELETE FROM deleted WHERE ordinal = 2", 0, 1),
-        ("INSERT INTO deleted VALUES (77)", 1, 0),
-        ("DELETE FROM segments WHERE number = 2", 4, 0),
-        ("UPDATE documents SET ordinal = 99 WHERE id = 'id 5'", 1, 1),
+        (
+            "DELETE FROM deleted WHERE ordinal = 2",
+            [f"vectors are stored, but no text, for the document with ordinal 2 ({RESTORE})"],
+        ),
+        (
+            "DELETE FROM segments WHERE number = 2",
+            [
+                f"no vectors are stored for 'id 5', 'id 6', 'id 7' ({RESTORE})",
+                "no vectors are stored for deleted documents: the document with ordinal 5 "
+                "(`pseudoquery compact {folder}` puts this right)",
+            ],
+        ),
+        (
+            "DELETE FROM segments WHERE number IN (2, 3)",
+            [
+                f"no vectors are stored for 'id 5', 'id 6', 'id 7' and 4 more ({RESTORE})",
+                "no vectors are stored for deleted documents: the document with ordinal 5 "
+                "(`pseudoquery compact {folder}` puts this right)",
+            ],
+        ),
+        (
+            "UPDATE documents SET ordinal = 99 WHERE id = 'id 5'",
+            [
+                f"no vectors are stored for 'id 5' ({RESTORE})",
+                f"vectors are stored, but no text, for the document with ordinal 6 ({RESTORE})",
+            ],
+        ),
     ],
 )
-def test_documents_and_places_are_compared(
-    store: Store, change: str, missing: int, extra: int
+def test_documents_and_vectors_are_compared(
+    store: FolderStore, change: str, sentences: list[str]
 ) -> None:
     execute(store, change)
-    sentence = f"{missing} documents have no vectors' place, and {extra} places have no document"
-    assert sentence in problems(store)
+    expected = [sentence.replace("{folder}", str(store.folder)) for sentence in sentences]
+    assert [sentence for sentence in problems(store) if "stored" in sentence] == expected
 
 
-def test_a_document_in_two_segments_is_found(store: Store) -> None:
+def test_a_deleted_document_without_vectors_is_found_and_compaction_puts_it_right(
+    store: FolderStore,
+) -> None:
+    execute(store, "INSERT INTO deleted VALUES (77)")
+    assert problems(store) == [
+        "no vectors are stored for deleted documents: the document with ordinal 77 "
+        f"(`pseudoquery compact {store.folder}` puts this right)"
+    ]
+    with store.writer() as writer:
+        writer.compact()
+    assert problems(store) == []
+
+
+def test_a_document_in_two_segments_is_found(store: FolderStore) -> None:
     execute(
         store,
         "INSERT INTO segments SELECT 9, first, documents, vectors, bytes, sha256, norm "
         "FROM segments WHERE number = 1",
     )
     shutil.copy(segment_path(store.folder, 1), segment_path(store.folder, 9))
-    assert problems(store) == ["the segments hold a document twice or out of order"]
+    (sentence,) = problems(store)
+    assert sentence.startswith("vectors are stored twice or out of order for 'id 0', ")
 
 
 # --- full text and the database
 
 
-def test_full_text_out_of_step_is_found_and_repaired(store: Store) -> None:
+def test_full_text_out_of_step_is_found_and_repaired(store: FolderStore) -> None:
     def ranked() -> list[tuple[int, float]]:
         with store.snapshot() as snapshot:
-            return snapshot.fulltext("text OR number OR title", None, 100)
+            return snapshot.search_fulltext("text OR number OR title", None, 100)
 
     before = ranked()
     assert len(before) == 10
@@ -330,7 +367,7 @@ def test_full_text_out_of_step_is_found_and_repaired(store: Store) -> None:
     assert ranked() == before
 
 
-def test_a_flipped_bit_of_the_database_is_found_or_harmless(store: Store) -> None:
+def test_a_flipped_bit_of_the_database_is_found_or_harmless(store: FolderStore) -> None:
     """SQLite has no checksums of its own; ours cover the rows, and FTS5 and SQLite the rest."""
     path = store.folder / "index.sqlite"
     data = path.read_bytes()
@@ -341,7 +378,7 @@ def test_a_flipped_bit_of_the_database_is_found_or_harmless(store: Store) -> Non
             leftover.unlink()
         path.write_bytes(flipped(data, bit))
         try:
-            damage = problems(Store.open(store.folder))
+            damage = problems(FolderStore.open(store.folder))
         except IndexFolderError as error:
             damage = [str(error)]
         found += bool(damage)
@@ -350,7 +387,7 @@ def test_a_flipped_bit_of_the_database_is_found_or_harmless(store: Store) -> Non
     assert found > 20
 
 
-def test_every_flipped_bit_of_a_text_is_found(store: Store) -> None:
+def test_every_flipped_bit_of_a_text_is_found(store: FolderStore) -> None:
     path = store.folder / "index.sqlite"
     data = path.read_bytes()
     text = DOCUMENTS[5].text.encode()
@@ -361,6 +398,6 @@ def test_every_flipped_bit_of_a_text_is_found(store: Store) -> None:
         assert "document 'id 5': its content is not what was written" in problems(store)
 
 
-def test_only_one_process_verifies_at_a_time(store: Store) -> None:
+def test_only_one_process_verifies_at_a_time(store: FolderStore) -> None:
     with store.writer(), pytest.raises(IndexFolderError, match="another process is writing"):
-        problems(Store.open(store.folder))
+        problems(FolderStore.open(store.folder))

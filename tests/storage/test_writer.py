@@ -19,9 +19,9 @@ from pseudoquery.records import Document
 from pseudoquery.storage import writer
 from pseudoquery.storage.schema import document_checksum
 from pseudoquery.storage.segments import SegmentFacts, segment_path
-from pseudoquery.storage.store import Store
+from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.verify import problems
-from pseudoquery.storage.writer import Writer
+from pseudoquery.storage.writer import FolderWriter
 from tests.support.crash_writer import (
     DIMENSION,
     SETTINGS,
@@ -36,21 +36,21 @@ DOCUMENTS = [Document(f"id {number}", f"text {number}") for number in range(40)]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "index", SETTINGS)
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore.create(tmp_path / "index", SETTINGS)
 
 
-def everything(store: Store) -> dict[str, Any]:
+def everything(store: FolderStore) -> dict[str, Any]:
     with store.snapshot() as snapshot:
         return content(snapshot)
 
 
-def all_facts(store: Store) -> list[SegmentFacts]:
+def all_facts(store: FolderStore) -> list[SegmentFacts]:
     with store.snapshot() as snapshot:
         return snapshot.segment_facts()
 
 
-def files(store: Store) -> list[Path]:
+def files(store: FolderStore) -> list[Path]:
     return sorted((store.folder / "segments").iterdir())
 
 
@@ -64,7 +64,7 @@ def flip(path: Path, position: int = -1) -> None:
 # --- adding, replacing, deleting
 
 
-def test_add_and_replace(store: Store) -> None:
+def test_add_and_replace(store: FolderStore) -> None:
     changed = replace(DOCUMENTS[1], text="changed")
     with store.writer() as one:
         put(one, *DOCUMENTS[:3])
@@ -78,13 +78,13 @@ def test_add_and_replace(store: Store) -> None:
     assert everything(store) == {each.id: expected(each) for each in kept}
     with store.snapshot() as snapshot:
         assert [stored.document for stored in snapshot.documents()] == kept
-        assert list(snapshot.deleted()) == [2]
+        assert list(snapshot.deleted_ordinals()) == [2]
         assert snapshot.view.vector_count == sum(
             len(vectors_of(each)) for each in [*DOCUMENTS[:4], changed]
         )
 
 
-def test_adding_nothing_writes_nothing(store: Store) -> None:
+def test_adding_nothing_writes_nothing(store: FolderStore) -> None:
     with store.writer() as one:
         one.add([], [])
     assert files(store) == []
@@ -92,7 +92,7 @@ def test_adding_nothing_writes_nothing(store: Store) -> None:
         assert snapshot.view.generation == 0
 
 
-def test_delete_says_what_was_there(store: Store) -> None:
+def test_delete_says_what_was_there(store: FolderStore) -> None:
     with store.writer() as one:
         put(one, *DOCUMENTS[:3])
         assert one.delete(["id 2", "nothing", "id 0", "id 2"]) == ["id 2", "id 0"]
@@ -100,7 +100,7 @@ def test_delete_says_what_was_there(store: Store) -> None:
     assert everything(store) == {"id 1": expected(DOCUMENTS[1])}
 
 
-def test_numbers_are_never_used_twice(store: Store) -> None:
+def test_numbers_are_never_used_twice(store: FolderStore) -> None:
     numbers = []
     with store.writer() as one:
         for each in DOCUMENTS[:5]:
@@ -115,7 +115,7 @@ def test_numbers_are_never_used_twice(store: Store) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 1e6])
-def test_vectors_that_do_not_fit_are_refused(store: Store, bad: float) -> None:
+def test_vectors_that_do_not_fit_are_refused(store: FolderStore, bad: float) -> None:
     vectors = np.ones((2, DIMENSION), dtype=np.float32)
     vectors[1, 3] = bad  # the largest half-precision number is 65504
     with store.writer() as one:
@@ -126,7 +126,7 @@ def test_vectors_that_do_not_fit_are_refused(store: Store, bad: float) -> None:
     assert problems(store) == []
 
 
-def test_an_error_within_a_transaction_undoes_all_of_it(store: Store) -> None:
+def test_an_error_within_a_transaction_undoes_all_of_it(store: FolderStore) -> None:
     with store.writer() as one:
         put(one, *DOCUMENTS[:2])
     before = everything(store)
@@ -138,22 +138,16 @@ def test_an_error_within_a_transaction_undoes_all_of_it(store: Store) -> None:
     assert len(files(store)) == 1
 
 
-def test_remember_and_forget(store: Store) -> None:
-    def remembered() -> str | None:
-        with store.snapshot() as snapshot:
-            return snapshot.remembered("name")
-
+def test_a_note_can_be_removed(tmp_path: Path) -> None:
+    store = FolderStore.create(tmp_path / "noted", SETTINGS, {"name": "value", "other": "stays"})
     with store.writer() as one:
-        one.remember("name", "value")
-        assert remembered() == "value"
-        one.remember("name", "other")
-        assert remembered() == "other"
         one.forget("name")
-        assert remembered() is None
-    assert Store.open(store.folder).settings == SETTINGS
+    with store.snapshot() as snapshot:
+        assert (snapshot.note("name"), snapshot.note("other")) == (None, "stays")
+    assert FolderStore.open(store.folder).settings == SETTINGS
 
 
-def test_orphans_are_removed(store: Store) -> None:
+def test_orphans_are_removed(store: FolderStore) -> None:
     with store.writer() as one:
         put(one, DOCUMENTS[0])
     named = files(store)
@@ -181,7 +175,7 @@ def test_checksums_do_not_depend_on_the_order_of_keys() -> None:
 # --- merging
 
 
-def single_adds(one: Writer, sizes: list[int]) -> None:
+def single_adds(one: FolderWriter, sizes: list[int]) -> None:
     for number, size in enumerate(sizes):
         one.add([Document(f"{number}", "")], [np.full((size, DIMENSION), number, np.float32)])
 
@@ -195,7 +189,9 @@ def single_adds(one: Writer, sizes: list[int]) -> None:
         pytest.param([0] * 60, 16, id="without vectors"),
     ],
 )
-def test_many_single_adds_leave_few_segments(store: Store, sizes: list[int], most: int) -> None:
+def test_many_single_adds_leave_few_segments(
+    store: FolderStore, sizes: list[int], most: int
+) -> None:
     seen = []
     with store.writer() as one:
         for number, size in enumerate(sizes):
@@ -220,7 +216,7 @@ def test_merges_are_few_and_each_doubles_what_it_takes(sizes: list[int]) -> None
     rewritten: dict[int, int] = {}
     for number, size in enumerate(sizes):
         facts.append(SegmentFacts(number, number, 1, 1, size, "", 1.0))
-        while run := writer._mergeable(facts):
+        while run := writer._mergeable_run(facts):
             total = sum(one.bytes for one in run)
             assert len(run) >= 8
             assert run == facts[-len(run) :], "only the newest neighbours are merged"
@@ -233,7 +229,9 @@ def test_merges_are_few_and_each_doubles_what_it_takes(sizes: list[int]) -> None
     assert max(rewritten.values(), default=0) <= np.log2(max(ratio, 1))
 
 
-def test_merging_stops_at_the_largest_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_stops_at_the_largest_size(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "SEGMENT_BYTES", 20_000)
     with store.writer() as one:
         single_adds(one, [10] * 250)
@@ -243,7 +241,7 @@ def test_merging_stops_at_the_largest_size(store: Store, monkeypatch: pytest.Mon
     assert len(sizes) < 30
 
 
-def test_positions_are_stable_until_compaction(store: Store) -> None:
+def test_positions_are_stable_until_compaction(store: FolderStore) -> None:
     """Structures built on the vectors grow with them, so no vector may change its place."""
     seen = np.zeros((0, DIMENSION), dtype=np.float32)
     epochs = set()
@@ -268,7 +266,7 @@ def test_positions_are_stable_until_compaction(store: Store) -> None:
 # --- compaction
 
 
-def test_compaction_drops_dead_vectors_and_frees_bytes(store: Store) -> None:
+def test_compaction_drops_dead_vectors_and_frees_bytes(store: FolderStore) -> None:
     large = [Document(f"id {n}", "word " * 2000) for n in range(40)]
     vectors = [np.full((50, DIMENSION), n, np.float32) for n in range(40)]
     with store.writer() as one:
@@ -281,13 +279,13 @@ def test_compaction_drops_dead_vectors_and_frees_bytes(store: Store) -> None:
     with store.snapshot() as snapshot:
         assert snapshot.view.vector_count == 5 * 50
         assert snapshot.view.live.all()
-        assert len(snapshot.deleted()) == 0
+        assert len(snapshot.deleted_ordinals()) == 0
         assert sum(facts.bytes for facts in snapshot.segment_facts()) < bytes_before / 4
     assert sum(path.stat().st_size for path in files(store)) < bytes_before / 4
     assert problems(store) == []
 
 
-def test_compaction_gives_the_database_back_too(store: Store) -> None:
+def test_compaction_gives_the_database_back_too(store: FolderStore) -> None:
     path = store.folder / "index.sqlite"
     choose = random.Random(0)
     with store.writer() as one:
@@ -300,7 +298,7 @@ def test_compaction_gives_the_database_back_too(store: Store) -> None:
     assert path.stat().st_size < before / 2
 
 
-def test_compaction_of_nothing(store: Store) -> None:
+def test_compaction_of_nothing(store: FolderStore) -> None:
     with store.writer() as one:
         one.compact()
         assert everything(store) == {}
@@ -313,7 +311,7 @@ def test_compaction_of_nothing(store: Store) -> None:
 
 
 def test_compaction_keeps_segments_to_their_size(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "SEGMENT_BYTES", 5_000)
     with store.writer() as one:
@@ -328,7 +326,7 @@ def test_compaction_keeps_segments_to_their_size(
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
 @pytest.mark.parametrize("rewrite", ["compact", "merge"])
 def test_damage_is_not_rewritten_as_if_it_were_sound(
-    store: Store, damage: str, rewrite: str
+    store: FolderStore, damage: str, rewrite: str
 ) -> None:
     """A copy of a damaged segment would get a checksum of its own, and never be found."""
     with store.writer() as one:
@@ -353,7 +351,7 @@ def test_damage_is_not_rewritten_as_if_it_were_sound(
 
 
 def test_a_segment_that_can_t_be_written_leaves_no_trace(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with store.writer() as one:
         put(one, DOCUMENTS[0])
@@ -369,7 +367,7 @@ def test_a_segment_that_can_t_be_written_leaves_no_trace(
     assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
 
 
-def test_every_commit_is_synced(store: Store) -> None:
+def test_every_commit_is_synced(store: FolderStore) -> None:
     with store.writer() as one:
         assert one._connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert one._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from pseudoquery.records import Document
 from pseudoquery.storage.schema import Settings
-from pseudoquery.storage.snapshot import Snapshot
-from pseudoquery.storage.store import Store
-from pseudoquery.storage.writer import Writer
+from pseudoquery.storage.snapshot import FolderSnapshot
+from pseudoquery.storage.store import FolderStore
+from pseudoquery.storage.writer import FolderWriter
 
 DIMENSION = 8
 SETTINGS = Settings(model="stub", fingerprint="stub", dimension=DIMENSION, representation={})
@@ -42,12 +42,12 @@ def encode(documents: Sequence[Document]) -> tuple[list[NDArray[np.float32]], in
     return [vectors_of(document) for document in documents], 0
 
 
-def put(writer: Writer, *documents: Document) -> None:
+def put(writer: FolderWriter, *documents: Document) -> None:
     """Add documents with their derived vectors."""
     writer.add(documents, encode(documents)[0])
 
 
-def content(snapshot: Snapshot) -> dict[str, tuple[Document, list[list[float]]]]:
+def content(snapshot: FolderSnapshot) -> dict[str, tuple[Document, list[list[float]]]]:
     """Read everything that a reader can see: for each id, its document and its vectors."""
     view = snapshot.view
     found = {}
@@ -79,7 +79,7 @@ def random_operation(choose: random.Random) -> dict[str, Any]:
     return {"delete": choose.sample(IDS, choose.randrange(1, 5))} if kind == "delete" else {}
 
 
-def carry_out(writer: Writer, operation: dict[str, Any]) -> None:
+def carry_out(writer: FolderWriter, operation: dict[str, Any]) -> None:
     """Change the index."""
     if "add" in operation:
         put(writer, *(Document(**fields) for fields in operation["add"]))
@@ -98,7 +98,7 @@ def say(line: str) -> None:
 def main(folder: str, seed: str) -> None:
     """Write until killed."""
     choose = random.Random(seed)
-    with Store.open(Path(folder)).writer() as writer:
+    with FolderStore.open(Path(folder)).writer() as writer:
         say("ready")
         while True:
             operation = random_operation(choose)

@@ -1,0 +1,102 @@
+"""Who ranks the documents of a store, and how an index reads what was ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.method.representation import Representation
+from pseudoquery.records import Hit
+from pseudoquery.search.rank import RankedOrdinals, RankRequest, rank_bm25, rank_dense, rank_hybrid
+from pseudoquery.storage.protocols import StoredDocument
+from pseudoquery.storage.store import FolderStore
+from pseudoquery.storage.vector_view import VectorView
+
+if TYPE_CHECKING:
+    from pseudoquery.search.structures import Structures
+
+
+class DocumentReader(Protocol):
+    """The documents that rankings name, by their ordinals."""
+
+    @property
+    def view(self) -> VectorView:
+        """The vectors of the documents."""
+
+    def by_ordinal(self, ordinal: int) -> StoredDocument:
+        """Read one document."""
+
+    def ids(self) -> Mapping[int, str]:
+        """Map ordinals to ids."""
+
+
+class Searcher(Protocol):
+    """Ranks the documents of one store."""
+
+    def rank(
+        self,
+        request: RankRequest,
+        vectors: Sequence[NDArray[np.float32]],
+        representation: Representation,
+    ) -> AbstractContextManager[tuple[DocumentReader, list[RankedOrdinals]]]:
+        """Rank documents for queries of these vectors.
+
+        The documents can be read until the block ends.
+        """
+
+
+class FolderSearcher:
+    """Ranks the documents of an index folder, with structures that stay in memory."""
+
+    def __init__(self, store: FolderStore) -> None:
+        self._store = store
+
+    @contextmanager
+    def rank(
+        self,
+        request: RankRequest,
+        vectors: Sequence[NDArray[np.float32]],
+        representation: Representation,
+    ) -> Iterator[tuple[DocumentReader, list[RankedOrdinals]]]:
+        """Rank documents of the newest committed state."""
+        with self._store.snapshot() as snapshot:
+            if request.mode == "bm25" or not request.queries:
+                yield snapshot, rank_bm25(snapshot, request)
+                return
+            rank = rank_hybrid if request.mode == "hybrid" else rank_dense
+            yield snapshot, rank(snapshot, request, vectors, self._structures, representation)
+
+    @cached_property
+    def _structures(self) -> Structures:
+        from pseudoquery.search.structures import Structures
+
+        return Structures(self._store.folder)
+
+
+def read_hits(
+    documents: DocumentReader,
+    ranking: RankedOrdinals,
+    query: NDArray[np.float32] | None,
+    representation: Representation,
+) -> Iterator[Hit]:
+    """Read the documents of a ranking, with the weights of their pseudo queries.
+
+    There are no weights without the query's vectors (vectors, dim).
+    """
+    weights: list[list[float]] = [[]] * len(ranking.ordinals)
+    if query is not None:
+        from pseudoquery.search.exact_scores import pseudo_query_weights
+
+        view = documents.view
+        positions = np.searchsorted(view.ordinals, np.array(ranking.ordinals, np.int64))
+        weights = pseudo_query_weights(view, query, positions, representation)
+    for ordinal, score, weight in zip(ranking.ordinals, ranking.scores, weights, strict=True):
+        document = documents.by_ordinal(ordinal).document
+        yield Hit(
+            document.id, score, document.title, document.text, document.metadata, tuple(weight)
+        )
