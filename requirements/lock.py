@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TORCH = "2.13.0"
-"""Some machines have this build of torch without CUDA at hand; its newest is gigabytes larger."""
+TORCH = ("torch==2.13.0", "triton==3.7.1")
+"""Some machines have this torch at hand without CUDA, which saves gigabytes. Where it comes with
+CUDA, it wants this triton and no other."""
 BUILD_TOOLS = ("pip", "setuptools")
 """What installs the project itself: without them in the lock, an install could still drift."""
-CUDA = re.compile(r"nvidia-|cuda-|torch==")
+CUDA = re.compile(r"nvidia-|cuda-|torch==|triton==")
 HEAD = """\
 # Every package that `make demo`, `make test`, `make test-cluster` and CI install, with its version.
 # Written by `make lock` for Python {python} on Linux; do not edit it by hand.
@@ -44,7 +45,7 @@ def newest() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         python = new_environment(Path(folder), "pip")
         report = Path(folder) / "report.json"
-        wanted = [f"torch=={TORCH}", *BUILD_TOOLS, "--editable", f"{ROOT}[dev]"]
+        wanted = [*TORCH, *BUILD_TOOLS, "--editable", f"{ROOT}[dev]"]
         options = ["--quiet", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report)]
         subprocess.run([python, "-m", "pip", "install", *options, *wanted], check=True)
         for package in json.loads(report.read_text())["install"]:
@@ -64,8 +65,7 @@ def oldest() -> Iterator[tuple[str, str]]:
             [python, "-m", "uv", *command], check=True, capture_output=True, text=True, cwd=ROOT
         )
     lines = [line for line in chosen.stdout.splitlines() if not CUDA.match(line)]
-    yield "torch", TORCH
-    for line in lines:
+    for line in [*TORCH, *lines]:
         name, _, version = line.partition("==")
         yield normal(name), version
 
