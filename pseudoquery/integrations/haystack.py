@@ -1,11 +1,4 @@
-"""A retriever for Haystack's pipelines, which can be written to a file and read again.
-
-pipeline.add_component("retriever", PseudoqueryRetriever("my-index", top_k=5))
-text = pipeline.dumps()
-Pipeline.loads(text, allowed_modules=["pseudoquery.haystack"])
-
-Haystack reads only what its user has said to trust, so it wants to be told the module's name.
-"""
+"""A retriever for Haystack's pipelines."""
 
 from __future__ import annotations
 
@@ -27,14 +20,23 @@ from pseudoquery.search.settings import Mode
 from pseudoquery.storage.filters import Where
 
 _OPERATORS = {"==": "=", "in": "=", "not in": "!="}
-"""Haystack's comparisons that have another name here."""
+"""Haystack's comparisons that have other names in a filter of this library."""
 
 
 @component
 class PseudoqueryRetriever:
-    """A Haystack component over an index or a service.
+    """A Haystack component that searches an index or a service.
 
-    A pipeline with it can be stored, without its token, which is read from PSEUDOQUERY_TOKEN.
+    A pipeline with this component can be stored. The token of a service is not stored; the
+    component reads it from the environment variable PSEUDOQUERY_TOKEN. Haystack loads components
+    only from modules that you allow.
+
+    Examples:
+        >>> pipeline = Pipeline()  # doctest: +SKIP
+        >>> retriever = PseudoqueryRetriever("my-index", top_k=5)  # doctest: +SKIP
+        >>> pipeline.add_component("retriever", retriever)  # doctest: +SKIP
+        >>> stored = pipeline.dumps()  # doctest: +SKIP
+        >>> Pipeline.loads(stored, allowed_modules=["pseudoquery.haystack"])  # doctest: +SKIP
 
     Args:
         source: An index folder, an `Index`, the address of a service, or a `Client`.
@@ -44,7 +46,7 @@ class PseudoqueryRetriever:
         mode: "dense", "bm25" or "hybrid".
     """
 
-    __module__ = "pseudoquery.haystack"  # stored pipelines name it so, wherever the class is
+    __module__ = "pseudoquery.haystack"  # the module that stored pipelines name
 
     def __init__(
         self,
@@ -54,20 +56,19 @@ class PseudoqueryRetriever:
         exact: bool = False,
         mode: Mode = "dense",
     ) -> None:
-        """Take an index folder, an opened index, a service's address, or a client of one."""
         self.source = source
         self.top_k = top_k
         self.filters = filters
         self.exact = exact
         self.mode = mode
-        self._ask: Callable[..., Answer] | None = None
+        self._search: Callable[..., Answer] | None = None
 
     def warm_up(self) -> None:
-        """Open the index."""
-        self._ask = self._ask or search_function(self.source)
+        """Open the index, or connect to the service."""
+        self._search = self._search or search_function(self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the component, for a stored pipeline."""
+        """Write the component as a dictionary, for a stored pipeline."""
         return default_to_dict(
             self,
             source=address(self.source),
@@ -79,17 +80,26 @@ class PseudoqueryRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PseudoqueryRetriever:
-        """Make the component from its description."""
+        """Make the component from such a dictionary."""
         return default_from_dict(cls, data)
 
     @component.output_types(documents=list[Document])
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Find documents. `filters` and `top_k` replace the component's for this call."""
+        """Find documents.
+
+        Args:
+            query: The question.
+            filters: Replaces the component's filters for this call.
+            top_k: Replaces the component's `top_k` for this call.
+
+        Returns:
+            The documents, best first, as `{"documents": [...]}`.
+        """
         self.warm_up()
-        assert self._ask
-        answer = self._ask(
+        assert self._search
+        answer = self._search(
             query,
             top=self.top_k if top_k is None else top_k,
             where=_where(self.filters if filters is None else filters),
@@ -102,7 +112,7 @@ class PseudoqueryRetriever:
     async def run_async(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Find documents as `run` does, in another thread."""
+        """Find documents as `run` does, in another thread. It takes the same arguments."""
         return await asyncio.to_thread(self.run, query, filters, top_k)
 
 
@@ -111,14 +121,14 @@ def _document(hit: Hit) -> Document:
 
 
 def _where(filters: Mapping[str, Any] | None) -> Where | None:
-    """Say Haystack's filters in this library's words, in which all conditions must hold."""
+    """Turn Haystack's filters into conditions as in `Index.search`, all of which must hold."""
     if not filters or "operator" not in filters:
         return filters
     where: dict[str, dict[str, Any]] = {}
     for field, operator, value in _comparisons(filters):
         conditions = where.setdefault(field, {})
         if operator in conditions:
-            raise QueryError(f"the filters compare {field!r} by {operator} twice; once is enough.")
+            raise QueryError(f"the filters compare {field!r} by {operator} twice; compare it once.")
         conditions[operator] = value
     return where
 
@@ -134,6 +144,8 @@ def _comparisons(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     except (KeyError, TypeError, AttributeError) as error:
         raise QueryError(f"the filters are not in Haystack's form: {filters!r:.200}.") from error
     if operator != "AND":
-        raise QueryError(f"the filters join conditions by {operator!r}; only AND can be used.")
+        raise QueryError(
+            f"the filters join conditions by {operator!r}; use AND, the only one that is supported."
+        )
     for condition in conditions:
         yield from _comparisons(condition)

@@ -1,8 +1,4 @@
-"""A retriever for LangChain.
-
-retriever = PseudoqueryRetriever(source="my-index", top=5, where={"year": {">=": 2020}})
-retriever.invoke("How do insects survive the cold?")
-"""
+"""A retriever for LangChain."""
 
 from __future__ import annotations
 
@@ -26,10 +22,14 @@ from pseudoquery.search.settings import Mode
 
 
 class PseudoqueryRetriever(BaseRetriever):
-    """A LangChain retriever over an index or a service.
+    """A LangChain retriever that searches an index or a service.
 
-    Any setting can be changed for one call: `retriever.invoke("...", top=3)`. The score is in the
-    metadata, as `relevance_score`.
+    A call can override any setting. The score is in the metadata, as `relevance_score`.
+
+    Examples:
+        >>> where = {"year": {">=": 2020}}
+        >>> retriever = PseudoqueryRetriever(source="my-index", top=5, where=where)
+        >>> retriever.invoke("How do bees survive the winter?", top=3)  # doctest: +SKIP
     """
 
     model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
@@ -46,7 +46,7 @@ class PseudoqueryRetriever(BaseRetriever):
     """"dense", "bm25" or "hybrid"."""
 
     @cached_property
-    def _ask(self) -> Callable[..., Answer]:
+    def _search(self) -> Callable[..., Answer]:
         return search_function(self.source)
 
     def _get_relevant_documents(
@@ -57,7 +57,7 @@ class PseudoqueryRetriever(BaseRetriever):
         **changes: Any,
     ) -> list[Document]:
         how = {"top": self.top, "where": self.where, "exact": self.exact, "mode": self.mode}
-        return [_document(hit) for hit in self._ask(query, **how | changes).hits]
+        return [_document(hit) for hit in self._search(query, **how | changes).hits]
 
 
 def _document(hit: Hit) -> Document:

@@ -1,8 +1,4 @@
-"""A retriever for LlamaIndex.
-
-retriever = PseudoqueryRetriever("my-index", top=5, where={"year": {">=": 2020}})
-retriever.retrieve("How do insects survive the cold?")
-"""
+"""A retriever for LlamaIndex."""
 
 from __future__ import annotations
 
@@ -26,7 +22,11 @@ from pseudoquery.storage.filters import Where
 
 
 class PseudoqueryRetriever(BaseRetriever):
-    """A LlamaIndex retriever over an index or a service.
+    """A LlamaIndex retriever that searches an index or a service.
+
+    Examples:
+        >>> retriever = PseudoqueryRetriever("my-index", top=5, where={"year": {">=": 2020}})
+        >>> retriever.retrieve("How do bees survive the winter?")  # doctest: +SKIP
 
     Args:
         source: An index folder, an `Index`, the address of a service, or a `Client`.
@@ -34,7 +34,7 @@ class PseudoqueryRetriever(BaseRetriever):
         where: Conditions on the metadata; see `Index.search`.
         exact: Whether to search until the answer is proven exact.
         mode: "dense", "bm25" or "hybrid".
-        callback_manager: LlamaIndex's own.
+        callback_manager: LlamaIndex's manager of callbacks.
     """
 
     def __init__(
@@ -47,17 +47,16 @@ class PseudoqueryRetriever(BaseRetriever):
         mode: Mode = "dense",
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        """Take an index folder, an opened index, a service's address, or a client of one."""
         super().__init__(callback_manager=callback_manager)
         self._source = source
         self._how = {"top": top, "where": where, "exact": exact, "mode": mode}
 
     @cached_property
-    def _ask(self) -> Callable[..., Answer]:
+    def _search(self) -> Callable[..., Answer]:
         return search_function(self._source)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(hit) for hit in self._ask(query_bundle.query_str, **self._how).hits]
+        return [_node(hit) for hit in self._search(query_bundle.query_str, **self._how).hits]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)

@@ -1,9 +1,4 @@
-"""A model that MTEB can evaluate on retrieval tasks, with this library's own score.
-
-mteb.evaluate(SearchModel("default"), mteb.get_tasks(["SciFact"]))
-
-MTEB by itself would compare by MaxSim, and cut long documents.
-"""
+"""A model that MTEB can evaluate on retrieval tasks."""
 
 from __future__ import annotations
 
@@ -39,17 +34,17 @@ QUERIES_AT_ONCE = 64
 class SearchModel:
     """A model that MTEB evaluates on retrieval tasks, by this library's exact score.
 
-    MTEB by itself would compare by MaxSim and cut long documents.
+    MTEB itself would score by MaxSim, and cut long documents.
 
     Examples:
         >>> mteb.evaluate(SearchModel("default"), mteb.get_tasks(["SciFact"]))  # doctest: +SKIP
 
     Args:
-        model: What `Index.create` takes.
-        representation: How texts become vectors; by default the model's own.
-        name: What MTEB stores the results under.
-        long: "windows" reads long documents whole, "truncate" only their beginning.
-        mode: "dense" or "hybrid".
+        model: The name or the folder of a model, or a loaded model, as in `Index.create`.
+        representation: How texts become vectors. By default, the model decides.
+        name: The name under which MTEB stores the results.
+        long: "windows" encodes all of a long document, "truncate" only its beginning.
+        mode: "dense" (by meaning) or "hybrid" (by meaning and by words).
     """
 
     def __init__(
@@ -61,16 +56,15 @@ class SearchModel:
         long: Literal["windows", "truncate"] = "windows",
         mode: Mode = "dense",
     ) -> None:
-        """Take a model as `Index.create` does; results are stored under `name`."""
         self._model = load_model(model, representation) if isinstance(model, str) else model
         self._long = long
         self._mode = mode
         self._index: Index | None = None
-        own = Path(model).name if isinstance(model, str) else "model"
+        default_name = Path(model).name if isinstance(model, str) else "model"
         self.mteb_model_meta = ModelMeta.create_empty(
             {
-                "name": name or f"pseudoquery/{own}",
-                # MTEB knows by it which of its stored results are this model's.
+                "name": name or f"pseudoquery/{default_name}",
+                # MTEB uses it to find the results that it has stored for this model.
                 "revision": fingerprint(self._model),
                 "framework": ["Sentence Transformers", "PyTorch"],
                 "similarity_fn_name": ScoringFunction.CUSTOM,
@@ -80,12 +74,16 @@ class SearchModel:
         )
 
     def index(self, corpus: Iterable[Mapping[str, Any]], **_: Any) -> None:
-        """Make a temporary index of a task's documents. MTEB calls this."""
+        """Make a temporary index of a task's documents. MTEB calls this method.
+
+        Args:
+            corpus: The documents, each with an `id`, a `text` and perhaps a `title`.
+        """
         folder = mkdtemp(prefix="pseudoquery-mteb-")
-        made = Index.create(Path(folder) / "index", model=self._model, long=self._long)
-        finalize(made, shutil.rmtree, folder, ignore_errors=True)
-        made.add(Document(row["id"], row["text"], row.get("title") or "") for row in corpus)
-        self._index = made
+        index = Index.create(Path(folder) / "index", model=self._model, long=self._long)
+        finalize(index, shutil.rmtree, folder, ignore_errors=True)
+        index.add(Document(row["id"], row["text"], row.get("title") or "") for row in corpus)
+        self._index = index
 
     def search(
         self,
@@ -96,37 +94,50 @@ class SearchModel:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Rank documents for each query of a task, or rerank given ones. MTEB calls this."""
+        """Rank documents for each query of a task, or rerank given ones. MTEB calls this method.
+
+        Args:
+            queries: MTEB's dataset of queries.
+            task_metadata: MTEB's description of the task.
+            top_k: How many documents to return for each query.
+            top_ranked: The ids of the documents to rerank, by the id of a query. By default, all
+                documents are ranked.
+
+        Returns:
+            The scores by the ids of the queries and the documents.
+        """
         query = types.PromptType.query
         batches = create_dataloader(queries, task_metadata=task_metadata, prompt_type=query)
         texts = [text for batch in batches for text in batch["text"]]
-        found: dict[str, dict[str, float]] = {id_: {} for id_ in queries["id"]}
-        # A blank query asks nothing, and finds nothing.
-        asked = [(id_, text) for id_, text in zip(found, texts, strict=True) if text.strip()]
+        results: dict[str, dict[str, float]] = {id_: {} for id_ in queries["id"]}
+        # The index refuses a blank query, so it has no results.
+        searches = [(id_, text) for id_, text in zip(results, texts, strict=True) if text.strip()]
         if top_ranked is not None:
-            for id_, text in asked:
+            for id_, text in searches:
                 where = {"id": list(top_ranked.get(id_, ()))}
-                (found[id_],) = self._ranked([text], top_k, where)
-            return found
-        for start in range(0, len(asked), QUERIES_AT_ONCE):
-            ids, some = zip(*asked[start : start + QUERIES_AT_ONCE], strict=True)
-            found.update(zip(ids, self._ranked(some, top_k), strict=True))
-        return found
+                (results[id_],) = self._rank([text], top_k, where)
+            return results
+        for start in range(0, len(searches), QUERIES_AT_ONCE):
+            ids, batch = zip(*searches[start : start + QUERIES_AT_ONCE], strict=True)
+            results.update(zip(ids, self._rank(batch, top_k), strict=True))
+        return results
 
-    def _ranked(
+    def _rank(
         self, queries: Sequence[str], top: int, where: Mapping[str, Any] | None = None
     ) -> list[dict[str, float]]:
         if self._index is None:
-            raise QueryError("there is nothing to search yet; give `index` the documents first.")
+            raise QueryError(
+                "this model has no documents yet; call `index` with the documents first."
+            )
         rankings = self._index.rank_many(queries, top, where=where, exact=True, mode=self._mode)
-        return [_without_ties(ranking) for ranking in rankings]
+        return [_break_ties(ranking) for ranking in rankings]
 
 
-def _without_ties(ranking: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Keep the order: MTEB would put scores that are equal, in single precision, into another."""
+def _break_ties(ranking: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Lower equal scores, so that MTEB, which compares in single precision, keeps the order."""
     scores: dict[str, float] = {}
-    last = np.float32(np.inf)
+    previous = np.float32(np.inf)
     for id_, score in ranking:
-        last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
-        scores[id_] = float(last)
+        previous = min(np.float32(score), np.nextafter(previous, np.float32(-np.inf)))
+        scores[id_] = float(previous)
     return scores

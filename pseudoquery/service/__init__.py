@@ -1,4 +1,4 @@
-"""An index over HTTP."""
+"""The HTTP service: `create_app` makes the application that serves an index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the service, and with it FastAPI, only when it is asked for."""
+    """Load FastAPI only when `create_app` is used."""
     if name != "create_app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pseudoquery.service.app import create_app

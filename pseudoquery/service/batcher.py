@@ -1,4 +1,4 @@
-"""Jobs from many threads, done by one: whatever waits when it becomes free is done together."""
+"""A thread that does jobs of many threads: all that wait when it becomes free, together."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Result = TypeVar("Result")
 
 
 class ClosedError(PseudoqueryError):
-    """A job came when no more were taken."""
+    """A job came after the batcher was closed."""
 
 
 class Batcher(Generic[Job, Result]):
-    """A thread of its own, and the jobs that wait for it, first come, first served.
+    """A thread, and the jobs that wait for it in the order of their arrival.
 
-    Nothing waits for company: a lone job is done at once, and while it is done others gather.
+    No job waits for others: a single job starts at once, and others gather while it runs.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Batcher(Generic[Job, Result]):
         name: str,
         work: Callable[[list[Job]], Sequence[Result | Exception]],
         size: Callable[[Job], int],
-        most: int,
+        limit: int,
     ) -> None:
-        """Jobs are given to `work` together as long as the sum of their sizes is within `most`."""
+        """Give jobs to `work` together, as long as the sum of their sizes is at most `limit`."""
         self._work = work
         self._size = size
-        self._most = most
+        self._limit = limit
         self._jobs: deque[tuple[Job, Future[Result]]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -43,7 +43,7 @@ class Batcher(Generic[Job, Result]):
         self._thread.start()
 
     def submit(self, job: Job) -> Future[Result]:
-        """Take a job; it can be cancelled until it is begun."""
+        """Accept a job. It can be cancelled until it starts."""
         future: Future[Result] = Future()
         with self._changed:
             if self._closed:
@@ -54,11 +54,11 @@ class Batcher(Generic[Job, Result]):
 
     @property
     def waiting(self) -> int:
-        """How many jobs have not been begun."""
+        """How many jobs have not started."""
         return len(self._jobs)
 
     def close(self) -> None:
-        """Finish what was taken, and take no more."""
+        """Finish the accepted jobs, and accept no more."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -66,28 +66,30 @@ class Batcher(Generic[Job, Result]):
 
     def _run(self) -> None:
         while batch := self._next():
-            begun = [one for one in batch if one[1].set_running_or_notify_cancel()]
-            if not begun:
+            started = [
+                (job, future) for job, future in batch if future.set_running_or_notify_cancel()
+            ]
+            if not started:
                 continue
             try:
-                results = self._work([job for job, _ in begun])
-            except Exception as error:  # whatever it is, someone waits for it, and others come
-                results = [error] * len(begun)
-            for (_, future), result in zip(begun, results, strict=True):
+                results = self._work([job for job, _ in started])
+            except Exception as error:  # whatever it is, its jobs get it, and the thread goes on
+                results = [error] * len(started)
+            for (_, future), result in zip(started, results, strict=True):
                 if isinstance(result, Exception):
                     future.set_exception(result)
                 else:
                     future.set_result(result)
 
     def _next(self) -> list[tuple[Job, Future[Result]]]:
-        """Wait for jobs, and take as many as may go together; none when all is done."""
+        """Wait for jobs, and take as many as may run together; none when the batcher is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             batch: list[tuple[Job, Future[Result]]] = []
             total = 0
             while self._jobs:
                 total += self._size(self._jobs[0][0])
-                if batch and total > self._most:
+                if batch and total > self._limit:
                     break
                 batch.append(self._jobs.popleft())
             return batch

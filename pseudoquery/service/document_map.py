@@ -20,7 +20,7 @@ from pseudoquery.service.labels import labels
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where something stands on the plane."""
+    """A point on the plane."""
 
     x: float
     y: float
@@ -32,57 +32,57 @@ class MappedPseudoQuery:
 
     point: Point
     label: str
-    """A few words that tell it from the others."""
+    """A few words that set it apart from the others."""
     spans: tuple[Span, ...]
     weight: float | None
-    """For the question, if there is one."""
+    """How much it counts for the question; None without a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentMap:
-    """A document's pseudo queries on a plane, those that weigh most for the question first."""
+    """A document's pseudo queries on a plane. The one with the largest weight comes first."""
 
     document: Document
     pseudo_queries: tuple[MappedPseudoQuery, ...]
     query: Point | None
     variance: float
-    """The part of the vectors' variance that the plane shows."""
+    """The share of the vectors' variance that the plane shows."""
 
 
 def map_document(
     model: MultiVectorEncoder, document: Document, query: str | None, long: Any = "windows"
 ) -> DocumentMap:
-    """Encode a document and a question, and lay their vectors out on a plane."""
+    """Encode a document and a question, and project their vectors on a plane."""
     encoded = encode_texts(model, [document_text(document)[0]], "document", long)[0]
     count = len(encoded.vectors)
-    asked = encode_queries(model, [query])[0] if query is not None else None
-    everything = [encoded.vectors] if asked is None else [encoded.vectors, _one(asked)]
-    coordinates, variance = plane(np.concatenate(everything))
+    question = encode_queries(model, [query])[0] if query is not None else None
+    vectors = [encoded.vectors] if question is None else [encoded.vectors, _mean(question)]
+    coordinates, variance = plane(np.concatenate(vectors))
     points = [Point(*row) for row in coordinates.tolist()]
     spans = passages(encoded, document)
     weights: list[float | None] = [None] * count
-    if asked is not None and count:
+    if question is not None and count:
         settings = representation_of(model)
         # In double precision and in this order, as `explain` does, so that the two agree.
-        dots = settings.scale * torch.from_numpy(asked @ encoded.vectors.T).double()
+        dots = settings.scale * torch.from_numpy(question @ encoded.vectors.T).double()
         weights = attention(dots, settings.score).tolist()
     mapped = [
-        MappedPseudoQuery(*one)
-        for one in zip(points[:count], labels(document.text, spans), spans, weights, strict=True)
+        MappedPseudoQuery(*fields)
+        for fields in zip(points[:count], labels(document.text, spans), spans, weights, strict=True)
     ]
     return DocumentMap(
         document,
-        tuple(sorted(mapped, key=lambda one: -(one.weight or 0.0))),
-        points[count] if asked is not None else None,
+        tuple(sorted(mapped, key=lambda pseudo_query: -(pseudo_query.weight or 0.0))),
+        points[count] if question is not None else None,
         variance,
     )
 
 
 def plane(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
-    """Project vectors on the plane that shows most of their variance (PCA), and say how much.
+    """Project vectors on the plane that shows most of their variance (PCA), and return its share.
 
-    (n, dim) -> (n, 2). An axis may point either way: here, so that the point that is furthest from
-    the middle along it has a positive coordinate.
+    (n, dim) -> (n, 2). The direction of an axis is arbitrary: here, the point that is furthest from
+    the middle has a positive coordinate.
     """
     if not len(vectors):
         return np.zeros((0, 2)), 1.0
@@ -97,7 +97,7 @@ def plane(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
     return coordinates * np.where(furthest < 0, -1.0, 1.0), shown / total if total else 1.0
 
 
-def _one(query: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Let one point stand for a question, even if it has a vector for each of its tokens."""
+def _mean(query: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Average a question's vectors, so that it is one point even if each token has a vector."""
     mean: NDArray[np.float32] = query.mean(axis=0, keepdims=True)
     return mean

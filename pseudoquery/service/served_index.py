@@ -1,14 +1,14 @@
-"""An index that many ask and change at the same time: questions together, changes in order.
+"""An index that many clients use at once: searches run together, changes in order.
 
-    one thread searches     what waits is encoded and ranked together
-    one thread writes       what waits is encoded and committed together
-    one thread explains     a document is encoded again; it may be long
-    one thread compares     every document is looked at, each as one vector
-    a few threads read      documents by id, facts
+    one thread searches     it encodes and ranks all waiting questions together
+    one thread writes       it encodes and commits all waiting changes together
+    one thread explains     it encodes a document again, which may be long
+    one thread compares     it scores every document, each as one vector
+    a few threads read      documents by id, and facts
 
-Readers see one committed state of the store, so they never wait for the writer. All may run the
-encoder at the same time, and the system shares the processor between them: taking turns was
-measured, and made a question wait for a whole pass of documents.
+A reader sees one committed state of the store, so it never waits for the writer. All threads may
+run the encoder at the same time, and the system shares the processor between them. When they took
+turns, a question had to wait until a whole batch of documents was encoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -38,15 +38,16 @@ from pseudoquery.storage.schema import document_checksum
 Value = TypeVar("Value")
 Job = TypeVar("Job")
 BATCH_QUERIES = 64
-"""Queries that are encoded together, unless one request alone has more."""
+"""How many questions are encoded together, unless one request alone has more."""
 READERS = 4
+"""How many threads read documents and facts."""
 LOCK_PATIENCE = 5.0
-"""Seconds to wait for another process that writes to the index."""
+"""How many seconds to wait while another process writes to the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """Questions of one request, and how to answer them."""
+    """The questions of one request, and how to search for their answers."""
 
     queries: tuple[str, ...]
     top: int
@@ -56,18 +57,18 @@ class SearchJob:
     settings: SearchSettings
 
     @property
-    def how(self) -> str:
-        """What must be equal in searches that are carried out together.
+    def key(self) -> str:
+        """Everything but the questions; searches with equal keys can run together.
 
-        It is text because Python holds True, 1 and 1.0 for equal, and a filter does not.
+        It is text because True, 1 and 1.0 are equal in Python, but not in a filter.
         """
-        how = [self.top, self.where, self.exact, self.mode, asdict(self.settings)]
-        return json.dumps(how, sort_keys=True)
+        settings = [self.top, self.where, self.exact, self.mode, asdict(self.settings)]
+        return json.dumps(settings, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class PutJob:
-    """Documents to add, or to replace those of the same id."""
+    """Documents to add. They replace documents with the same ids."""
 
     documents: tuple[Document, ...]
 
@@ -80,7 +81,7 @@ class DeleteJob:
 
 
 class ServedIndex:
-    """An index and the threads that work for a service."""
+    """An index, and the threads that use it for the service."""
 
     def __init__(self, index: Index, metrics: Metrics) -> None:
         self.index = index
@@ -88,10 +89,11 @@ class ServedIndex:
         self._searches: Batcher[SearchJob, list[Answer]] = Batcher(
             "pseudoquery-search", self._search_together, lambda job: len(job.queries), BATCH_QUERIES
         )
-        # How many documents were cut is known only of all that are added together.
-        together = BATCH_DOCUMENTS if index.settings.long == "windows" else 1
+        # `Index.add` counts the documents that it cuts, but does not say which they are. So where
+        # documents may be cut, each request is added alone.
+        batch_size = BATCH_DOCUMENTS if index.settings.long == "windows" else 1
         self._writes: Batcher[PutJob | DeleteJob, Added | bool] = Batcher(
-            "pseudoquery-write", self._write_together, _documents_in, together
+            "pseudoquery-write", self._write_together, _count_documents, batch_size
         )
         self._explainer = ThreadPoolExecutor(1, "pseudoquery-explain")
         self._comparer = ThreadPoolExecutor(1, "pseudoquery-compare")
@@ -100,35 +102,35 @@ class ServedIndex:
         metrics.watch_queue("write", lambda: self._writes.waiting)
 
     def warm_up(self) -> None:
-        """Load the model and the vectors, so that the first question need not wait for them."""
+        """Load the model and the vectors, so that the first question does not wait for them."""
         run_in_thread(lambda: self.index.search("ready", 1))
 
     def close(self) -> None:
-        """Finish everything that was taken, and stop."""
+        """Finish every request that was accepted, and stop."""
         self._searches.close()
         self._writes.close()
         self._explainer.shutdown()
         self._comparer.shutdown()
         self._readers.shutdown()
 
-    def search(self, search: SearchJob) -> Future[list[Answer]]:
+    def search(self, job: SearchJob) -> Future[list[Answer]]:
         """Answer questions, together with others that wait."""
-        return self._searches.submit(search)
+        return self._searches.submit(job)
 
     def put(self, documents: Iterable[Document]) -> Future[Added]:
-        """Add documents, or replace them; when it is done they are on disk."""
+        """Add or replace documents. When the future is done, they are on disk."""
         return cast(Future[Added], self._writes.submit(PutJob(tuple(documents))))
 
     def delete(self, id: str) -> Future[bool]:  # noqa: A002
-        """Delete a document; says whether it was there."""
+        """Delete a document, and return whether the index had it."""
         return cast(Future[bool], self._writes.submit(DeleteJob(id)))
 
     def explain(self, query: str, id: str) -> Future[Explanation | None]:  # noqa: A002
-        """Explain why a document matches a question; nothing if there is no such document."""
+        """Explain why a document matches a question; None if the index has no such document."""
         return self._explainer.submit(self._explain, query, id)
 
     def map(self, id: str, query: str | None) -> Future[DocumentMap | None]:  # noqa: A002
-        """Lay a document's pseudo queries out on a plane; nothing if there is no such document."""
+        """Map a document's pseudo queries on a plane; None if the index has no such document."""
         return self._explainer.submit(self._map, id, query)
 
     def search_one_vector(self, query: str, top: int) -> Future[Answer]:
@@ -136,20 +138,20 @@ class ServedIndex:
         return self._comparer.submit(search_one_vector, self.index, query, top)
 
     def get(self, id: str) -> Future[Document | None]:  # noqa: A002
-        """Read a document."""
+        """Read a document; None if the index has no such document."""
         return self._readers.submit(self.index.get, id)
 
     def count(self) -> Future[int]:
-        """Count the documents; fails if the index can't be read."""
+        """Count the documents. It fails if the index can't be read."""
         return self._readers.submit(self.index.__len__)
 
     def facts(self) -> Future[dict[str, Any]]:
-        """Return facts about the index, but not where it and its model are."""
+        """Return facts about the index, without the folders of the index and its model."""
         return self._readers.submit(self._facts)
 
     def _facts(self) -> dict[str, Any]:
-        where = ("folder", "address")
-        facts = {name: one for name, one in self.index.info().items() if name not in where}
+        locations = ("folder", "address")
+        facts = {name: value for name, value in self.index.info().items() if name not in locations}
         model = facts["model"]
         return facts | {"model": Path(model).name if Path(model).is_absolute() else model}
 
@@ -166,27 +168,27 @@ class ServedIndex:
         return map_document(self.index.model, document, query, self.index.settings.long)
 
     def _search_together(self, searches: list[SearchJob]) -> Sequence[list[Answer] | Exception]:
-        alike: dict[str, list[int]] = defaultdict(list)
-        for place, search in enumerate(searches):
-            alike[search.how].append(place)
+        groups: dict[str, list[int]] = defaultdict(list)
+        for position, search in enumerate(searches):
+            groups[search.key].append(position)
         outcomes: dict[int, list[Answer] | Exception] = {}
-        for places in alike.values():
-            group = [searches[place] for place in places]
-            outcomes |= zip(places, run_batch(group, self._search_alike), strict=True)
-        return [outcomes[place] for place in range(len(searches))]
+        for positions in groups.values():
+            group = [searches[position] for position in positions]
+            outcomes |= zip(positions, run_batch(group, self._search_group), strict=True)
+        return [outcomes[position] for position in range(len(searches))]
 
-    def _search_alike(self, searches: Sequence[SearchJob]) -> list[list[Answer]]:
+    def _search_group(self, searches: Sequence[SearchJob]) -> list[list[Answer]]:
         queries = [query for search in searches for query in search.queries]
-        one = searches[0]
+        first = searches[0]
         self._metrics.batches.observe(len(queries))
         answers = iter(
             self.index.search_many(
                 queries,
-                one.top,
-                where=one.where,
-                exact=one.exact,
-                mode=one.mode,
-                settings=one.settings,
+                first.top,
+                where=first.where,
+                exact=first.exact,
+                mode=first.mode,
+                settings=first.settings,
             )
         )
         return [[next(answers) for _ in search.queries] for search in searches]
@@ -194,7 +196,7 @@ class ServedIndex:
     def _write_together(
         self, writes: list[PutJob | DeleteJob]
     ) -> Sequence[Added | bool | Exception]:
-        """Carry changes out in their order, neighbours of one kind together."""
+        """Make changes in their order; neighbours of the same kind are made together."""
         outcomes: list[Added | bool | Exception] = []
         for kind, group in groupby(writes, key=type):
             if kind is PutJob:
@@ -205,38 +207,39 @@ class ServedIndex:
 
     def _put(self, puts: Sequence[PutJob]) -> list[Added]:
         documents = [document for put in puts for document in put.documents]
-        known = self._checksums(documents)
-        counts = [_counted(put, known) for put in puts]
+        checksums = self._checksums(documents)
+        counts = [_count_changes(put, checksums) for put in puts]
         cut = retry_while_locked(lambda: self.index.add(documents)).cut
-        done = [Added(*count, cut) for count in counts]  # only one, if any can be cut
+        changes = [replace(count, cut=cut) for count in counts]  # only one, if any can be cut
+        total = sum(changes, Added())
         for outcome in ("added", "updated", "unchanged"):
-            number = sum(getattr(one, outcome) for one in done)
-            self._metrics.written.labels(outcome).inc(number)
-        return done
+            self._metrics.written.labels(outcome).inc(getattr(total, outcome))
+        return changes
 
     def _delete(self, deletes: Sequence[DeleteJob]) -> list[bool]:
-        left = retry_while_locked(lambda: self.index.delete([delete.id for delete in deletes]))
-        self._metrics.written.labels("deleted").inc(len(left))
+        ids = [delete.id for delete in deletes]
+        deleted = retry_while_locked(lambda: self.index.delete(ids))
+        self._metrics.written.labels("deleted").inc(len(deleted))
         outcomes = []
-        for delete in deletes:
-            outcomes.append(delete.id in left)
-            if delete.id in left:
-                left.remove(delete.id)  # of two that delete the same document, the first did
+        for id_ in ids:
+            outcomes.append(id_ in deleted)
+            if id_ in deleted:
+                deleted.remove(id_)  # if two requests delete a document, the first did it
         return outcomes
 
     def _checksums(self, documents: Iterable[Document]) -> dict[str, bytes]:
-        """Look up what is stored, to say of each document whether it was new."""
+        """Look up the stored documents, to tell which of the given ones are new."""
         with self.index.store.bare_snapshot() as snapshot:
             stored = {document.id: snapshot.get(document.id) for document in documents}
-        return {id_: one.checksum for id_, one in stored.items() if one}
+        return {id_: document.checksum for id_, document in stored.items() if document}
 
 
 def run_batch(jobs: Sequence[Job], work: Callable[[Sequence[Job]], list[Value]]) -> list[Any]:
-    """Do jobs together; if that fails, each alone, so that one can't spoil the others'."""
+    """Run jobs together. If that fails, run each alone, so that one can't make others fail."""
     try:
         return list(work(jobs))
     except IndexLockedError as error:
-        return [error] * len(jobs)  # it would be the same for each, after as long a wait
+        return [error] * len(jobs)  # each alone would wait as long, and fail too
     except Exception as error:
         if len(jobs) == 1:
             return [error]
@@ -244,17 +247,17 @@ def run_batch(jobs: Sequence[Job], work: Callable[[Sequence[Job]], list[Value]])
 
 
 def run_in_thread(work: Callable[[], Value]) -> Value:
-    """Do something in a thread that ends with it.
+    """Run a function in a thread that ends with it.
 
-    Each thread that has computed keeps workers of its own. With more of these than cores, OpenMP
-    has all of them wait for each other less eagerly, and searching gets slower.
+    OpenMP keeps a team of workers for every thread that has computed. With more workers than
+    cores, they wait for each other less actively, and every search gets slower.
     """
-    with ThreadPoolExecutor(1) as soon_gone:
-        return soon_gone.submit(work).result()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
 
 
 def retry_while_locked(change: Callable[[], Value]) -> Value:
-    """Make a change, trying again for a while if another process is writing."""
+    """Make a change, and try again for a while if another process is writing."""
     end = time.monotonic() + LOCK_PATIENCE
     while True:
         try:
@@ -265,18 +268,18 @@ def retry_while_locked(change: Callable[[], Value]) -> Value:
             time.sleep(0.02)
 
 
-def _documents_in(write: PutJob | DeleteJob) -> int:
+def _count_documents(write: PutJob | DeleteJob) -> int:
     return len(write.documents) if isinstance(write, PutJob) else 1
 
 
-def _counted(put: PutJob, known: dict[str, bytes]) -> tuple[int, int, int]:
-    """Count a request's new, changed and unchanged documents, and note them as known."""
+def _count_changes(put: PutJob, checksums: dict[str, bytes]) -> Added:
+    """Count a request's new, changed and unchanged documents, and note their checksums."""
     added = updated = unchanged = 0
     for document in put.documents:
         checksum = document_checksum(document)
-        before = known.get(document.id)
+        before = checksums.get(document.id)
         added += before is None
         updated += before not in (None, checksum)
         unchanged += before == checksum
-        known[document.id] = checksum
-    return added, updated, unchanged
+        checksums[document.id] = checksum
+    return Added(added, updated, unchanged)

@@ -1,4 +1,4 @@
-"""Many documents in one request, read as they come."""
+"""Many documents in one request, read as they arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def check_size(document: Document, settings: ServiceSettings) -> None:
-    """Refuse a document that is larger than the service allows."""
+    """Refuse a document that is longer than the service allows."""
     size = len(document.title) + len(document.text)
     if size > settings.document_characters:
         origin = f"{document.origin}: " if document.origin else ""
@@ -31,7 +31,7 @@ def check_size(document: Document, settings: ServiceSettings) -> None:
 async def uploaded_lines(
     request: Request, longest: int, first: int
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the numbered lines of a body as it comes, holding no more than one and a chunk."""
+    """Yield the numbered lines of a body as it arrives. It holds one line and one chunk at most."""
     number, rest = first - 1, b""
     async for chunk in request.stream():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -49,21 +49,21 @@ async def uploaded_lines(
 async def uploaded_documents(
     request: Request, settings: ServiceSettings, first_line: int
 ) -> AsyncIterator[tuple[int, Document]]:
-    """Parse the lines of an upload, each with its number."""
+    """Parse the lines of an upload, and yield each document with the number of its line."""
     async for number, line in uploaded_lines(request, settings.body_bytes, first_line):
         content = line.removeprefix(BOM) if number == 1 else line
         if not content.strip():
             continue
         document = parse_document(content, f"line {number}")
         check_size(document, settings)
-        # Which line it was on will mean nothing when the request is over.
+        # The line means nothing once the request is over.
         yield number, replace(document, origin="")
 
 
 async def uploaded_batches(
     documents: AsyncIterator[tuple[int, Document]],
 ) -> AsyncIterator[list[tuple[int, Document]]]:
-    """Group numbered documents as the index does."""
+    """Group numbered documents into batches, as the index does."""
     batch: list[tuple[int, Document]] = []
     size = 0
     async for number, document in documents:

@@ -90,7 +90,7 @@ def test_filters(served: Index, filters: dict[str, Any], where: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
-        ({"operator": "OR", "conditions": []}, "join conditions by 'OR'; only AND"),
+        ({"operator": "OR", "conditions": []}, "join conditions by 'OR'; use AND"),
         ({"operator": "AND"}, "not in Haystack's form"),
         ({"operator": "==", "field": "meta.n"}, "not in Haystack's form"),
         ({"operator": "like", "field": "meta.n", "value": 3}, "uses 'like'; choose one of"),

@@ -161,7 +161,7 @@ def test_a_folder_does_not_outlive_its_index(
 
 def test_nothing_to_search(tiny_model: MultiVectorEncoder, task: Any) -> None:
     queries = datasets.Dataset.from_dict({"id": ["a"], "text": ["king"]})
-    with pytest.raises(QueryError, match="give `index` the documents first"):
+    with pytest.raises(QueryError, match="call `index` with the documents first"):
         SearchModel(tiny_model).search(queries, task_metadata=task.metadata, top_k=1)
 
 

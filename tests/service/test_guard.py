@@ -109,13 +109,6 @@ def test_every_response_has_the_security_headers(shared: Running) -> None:
     assert SECURITY_HEADERS["content-security-policy"].startswith("default-src 'none'")
 
 
-@pytest.fixture(scope="module")
-def shared(template: Path, tiny_model: MultiVectorEncoder) -> Iterator[Running]:
-    """A service whose index is not to be changed."""
-    with running(Index.open(template, model=tiny_model)) as started:
-        yield started
-
-
 PREFLIGHT = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
 
 

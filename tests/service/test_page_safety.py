@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.index import Index
 from pseudoquery.records import Document
-from tests.support.browser import Visit, chromium, visiting
+from tests.support.browser import Visit, visiting
 from tests.support.serving import running
 
 ATTACKS = [
@@ -36,12 +35,6 @@ ATTACKS = [
     "__proto__",
     "constructor",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 def unharmed(visit: Visit) -> None:

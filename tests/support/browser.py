@@ -25,6 +25,8 @@ PATIENCE = 30_000
 """Milliseconds to wait for what must come: the machine that runs this may be busy."""
 FLAGS = ["--no-sandbox", "--disable-gpu"]
 """Its sandbox does not work for root, nor in most containers; a GPU would only be imitated."""
+QUERY = "who was the king of the city"
+"""A question that many documents of the collection match."""
 PHONE: dict[str, Any] = {
     "viewport": {"width": 360, "height": 740},
     "is_mobile": True,
@@ -139,3 +141,8 @@ def visiting(browser: Browser, url: str, **how: Any) -> Iterator[Visit]:
     yield visit
     assert (visit.wrong, visit.outside) == ([], [])
     context.close()
+
+
+def numbers_of(marks: Locator) -> set[int]:
+    """Which pseudo queries these stretches of text belong to."""
+    return set(marks.evaluate_all("all => all.map(mark => Number(mark.dataset.number))"))

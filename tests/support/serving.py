@@ -96,7 +96,12 @@ class Running:
             found = {name.lower(): value for name, value in response.getheaders()}
             return Reply(response.status, found, response.read())
 
+    def upload(self, body: Any, **how: Any) -> Reply:
+        """Send lines of JSON."""
+        return self.ask("POST", "/documents", body, kind=LINES, **how)
+
     def search(self, query: str | list[str], **how: Any) -> Any:
+        """Search, and return the answers."""
         reply = self.ask("POST", "/search", {"query": query, **how})
         assert reply.status == 200, reply.content
         return reply.json["answers"]
@@ -139,7 +144,8 @@ class Forks:
     def __init__(self, log: Path) -> None:
         self.log = log
         self._program = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("serve_forks.py"))],
+            # -P: modules beside the program must not hide libraries of the same name.
+            [sys.executable, "-P", str(Path(__file__).with_name("serve_forks.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

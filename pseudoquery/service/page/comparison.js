@@ -1,28 +1,28 @@
-// One question, three ways of searching, side by side.
+// One question, searched in three ways, side by side.
 
 import {make} from "./elements.js";
 import {score, title} from "./hits.js";
 import {stackedBar} from "./weights.js";
 
 const WAYS = [
-  ["pseudo_queries", "Pseudo queries", "Each document by the few questions it can answer."],
-  ["bm25", "BM25", "By words alone: a document must share words with the question."],
-  ["one_vector", "One vector", "Each document by one vector: the mean of its pseudo queries, "
-    + "brought to length one if they are."],
+  ["pseudo_queries", "Pseudo queries", "Each document is the few questions it can answer."],
+  ["bm25", "BM25", "A document must share words with the question."],
+  ["one_vector", "One vector", "Each document is one vector: the mean of its pseudo queries, "
+    + "normalised if they are."],
 ];
 const OPENING = 150;
 
-/** Show what each way finds; `answers` is the service's answer to /compare. */
+/** Show the hits of each way; `answers` is the service's answer to /compare. */
 export function comparison(answers, {hybrid, addressOf, explainer}) {
-  const places = Object.fromEntries(WAYS.map(([way]) => [way, ranks(answers[way].hits)]));
+  const rankings = Object.fromEntries(WAYS.map(([way]) => [way, ranksOf(answers[way].hits)]));
   const columns = WAYS.map(([way, name, description]) => column(
     answers[way].hits,
     {
       way,
       name: hybrid && way === "pseudo_queries" ? "Pseudo queries + BM25" : name,
       description: hybrid && way === "pseudo_queries"
-        ? "The ranks by pseudo queries and by words, fused." : description,
-      places,
+        ? "The rankings by pseudo queries and by words, combined." : description,
+      rankings,
       addressOf,
       explainer,
     },
@@ -40,10 +40,10 @@ export function comparison(answers, {hybrid, addressOf, explainer}) {
   return container;
 }
 
-function column(hits, {way, name, description, places, addressOf, explainer}) {
-  const rows = hits.map((hit, place) => row(hit, place + 1, {way, places, addressOf, explainer}));
+function column(hits, {way, name, description, rankings, addressOf, explainer}) {
+  const rows = hits.map((hit, index) => row(hit, index + 1, {way, rankings, addressOf, explainer}));
   const list = rows.length
-    ? make("ol", {}, ...rows) : make("p", {class: "note"}, "Nothing found this way.");
+    ? make("ol", {}, ...rows) : make("p", {class: "note"}, "No documents found.");
   const id = `column-${way}`;
   return make(
     "section",
@@ -54,7 +54,7 @@ function column(hits, {way, name, description, places, addressOf, explainer}) {
   );
 }
 
-function row(hit, rank, {way, places, addressOf, explainer}) {
+function row(hit, rank, {way, rankings, addressOf, explainer}) {
   const opening = [...hit.text];
   const text = make(
     "p", {class: "snippet"}, opening.slice(0, OPENING).join("") + (opening[OPENING] ? " …" : ""),
@@ -71,7 +71,7 @@ function row(hit, rank, {way, places, addressOf, explainer}) {
     ),
     hit.weights.length ? stackedBar(hit.weights) : null,
     text,
-    elsewhere(hit.id, rank, way, places),
+    elsewhere(hit.id, rank, way, rankings),
   );
   explainer.watch(element, hit.id, (explanation) => {
     const passage = explanation?.passage;
@@ -80,19 +80,19 @@ function row(hit, rank, {way, places, addressOf, explainer}) {
   return element;
 }
 
-/** Say where the first way has a document, or whether it alone has found it. */
-function elsewhere(id, rank, way, places) {
-  const ours = places.pseudo_queries.get(id);
+/** Say how the first column ranks a document, or that no other column has it. */
+function elsewhere(id, rank, way, rankings) {
+  const first = rankings.pseudo_queries.get(id);
   if (way === "pseudo_queries") {
-    const alone = !places.bm25.has(id) && !places.one_vector.has(id);
+    const alone = !rankings.bm25.has(id) && !rankings.one_vector.has(id);
     return alone ? make("p", {class: "moved added"}, "found only here") : null;
   }
-  if (ours === undefined) return make("p", {class: "moved"}, "not in the first column");
-  const ranked = `ranked ${ours} by pseudo queries`;
-  const moved = ours === rank ? "=" : ours < rank ? "▲" : "▼";
+  if (first === undefined) return make("p", {class: "moved"}, "not in the first column");
+  const ranked = `ranked ${first} by pseudo queries`;
+  const moved = first === rank ? "=" : first < rank ? "▲" : "▼";
   return make("p", {class: "moved"}, `${moved} ${ranked}`);
 }
 
-function ranks(hits) {
-  return new Map(hits.map((hit, place) => [hit.id, place + 1]));
+function ranksOf(hits) {
+  return new Map(hits.map((hit, index) => [hit.id, index + 1]));
 }

@@ -1,11 +1,11 @@
-// Explanations of the hits in sight, one after the other: each costs the service an encoding.
+// Explains the visible hits one after the other, since the service encodes a document for each.
 
 import {explain} from "./service.js";
 
-const KEPT = 200;
+const MAX_KNOWN = 200;
 const known = new Map();
 
-/** Explain documents as they come into sight; `signal` ends it when the question changes. */
+/** Explains documents when they become visible, until `signal` says that the question changed. */
 export class Explainer {
   #query;
   #signal;
@@ -20,7 +20,7 @@ export class Explainer {
     signal.addEventListener("abort", () => this.#observer.disconnect());
   }
 
-  /** Call `show` with the explanation of a document when its element has come into sight. */
+  /** Call `show` with the explanation of a document when its element becomes visible. */
   watch(element, id, show) {
     const found = known.get(key(this.#query, id));
     if (found) {
@@ -65,7 +65,7 @@ export function forget() {
 async function explained(query, id, signal) {
   const found = known.get(key(query, id)) ?? await explain({query, id}, signal);
   known.set(key(query, id), found);
-  if (known.size > KEPT) known.delete(known.keys().next().value);
+  if (known.size > MAX_KNOWN) known.delete(known.keys().next().value);
   return found;
 }
 

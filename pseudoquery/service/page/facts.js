@@ -1,26 +1,28 @@
-// What the index is made of.
+// Facts about the index.
 
 import {figure, make} from "./elements.js";
 
-/** A few words for the top of the page. */
+/** Count the documents, for the top of the page. */
 export function summary({index}) {
   return `${figure(index.documents)} ${index.documents === 1 ? "document" : "documents"}`;
 }
 
-/** All facts, as a list; `found` is the service's answer to /info. */
+/** List all facts of the service's answer to /info. */
 export function factList({index, version}) {
   const how = index.representation;
   const facts = [
     ["Documents", figure(index.documents)],
-    ["Pseudo queries", `${figure(index.vectors)} (up to ${how.k} a document)`],
-    ["Found by words alone", index.without_vectors ? figure(index.without_vectors) : null],
-    ["Model", index.model || "one that was in memory"],
+    ["Pseudo queries", `${figure(index.vectors)} (up to ${how.k} per document)`],
+    ["Documents found only by words", index.without_vectors ? figure(index.without_vectors) : null],
+    ["Model", index.model || "a model in memory"],
     ["Vectors", `${index.dimension} dimensions, ${index.vector_type}`],
-    ["Bytes of vectors a document", figure(index.vector_bytes_per_document)],
+    ["Vector bytes per document", figure(index.vector_bytes_per_document)],
     ["On disk", size(index.bytes)],
-    ["Score", how.score === "softmax" ? `softmax of dots × ${how.scale}` : "largest dot"],
-    ["Long documents", index.long === "windows" ? "read whole" : "cut at what the encoder reads"],
-    ["Awaiting compaction", index.deleted_awaiting_compaction
+    ["Score", how.score === "softmax"
+      ? `softmax of dot products × ${how.scale}` : "largest dot product"],
+    ["Long documents", index.long === "windows"
+      ? "encoded in full" : "only the beginning is encoded"],
+    ["Deleted, not yet compacted", index.deleted_awaiting_compaction
       ? figure(index.deleted_awaiting_compaction) : null],
     ["pseudoquery", version],
   ];

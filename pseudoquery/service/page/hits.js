@@ -1,12 +1,12 @@
-// The documents that were found: each with its text, its pseudo queries and their weights.
+// The hits: each document with its text, its pseudo queries and their weights.
 
 import {button, make, significant} from "./elements.js";
 import {excerpt, paint} from "./passages.js";
 import {weightList} from "./weights.js";
 
-/** List hits; `addressOf` an id is where its document is shown. */
+/** List hits; `addressOf` returns the address that shows a document, given its id. */
 export function hitList(hits, {shown, addressOf, explainer}) {
-  const cards = hits.map((hit, place) => card(hit, place + 1, {shown, addressOf, explainer}));
+  const cards = hits.map((hit, index) => card(hit, index + 1, {shown, addressOf, explainer}));
   return make("ol", {class: "hits", "aria-label": "Documents found"}, ...cards);
 }
 
@@ -14,7 +14,7 @@ export function title(hit) {
   return hit.title.trim() || hit.id;
 }
 
-/** What is known of a document beside its text, as a list. */
+/** List the metadata of a document. */
 export function metadataList(metadata) {
   const entries = Object.entries(metadata);
   if (!entries.length) return null;
@@ -33,15 +33,15 @@ function card(hit, rank, {shown, addressOf, explainer}) {
   const rail = make("div", {class: "rail"});
   const known = [...hit.weights].sort((one, other) => other - one).map((weight) => ({weight}));
   const plain = {pseudo_queries: [], passage: null};
-  let found = null;
+  let explained = null;
   let whole = false;
   const more = button("", () => { whole = !whole; show(); });
   const show = () => {
-    const part = whole ? {start: 0, end: points.length} : excerpt(points, found?.passage);
-    text.replaceChildren(paint(points, found ?? plain, shown, part));
+    const part = whole ? {start: 0, end: points.length} : excerpt(points, explained?.passage);
+    text.replaceChildren(paint(points, explained ?? plain, shown, part));
     more.textContent = whole ? "Show less" : "Show the whole text";
     more.hidden = !whole && part.start === 0 && part.end === points.length;
-    rail.replaceChildren(weightList(found?.pseudo_queries.map(named) ?? known, shown, text));
+    rail.replaceChildren(weightList(explained?.pseudo_queries.map(named) ?? known, shown, text));
   };
   show();
   const element = make(
@@ -57,7 +57,7 @@ function card(hit, rank, {shown, addressOf, explainer}) {
     make("div", {class: "columns"}, make("div", {}, text, more), rail),
   );
   explainer.watch(element, hit.id, (explanation, problem) => {
-    found = explanation ?? found;
+    explained = explanation ?? explained;
     element.removeAttribute("aria-busy");
     show();
     if (problem) rail.append(make("p", {class: "note"}, problem.message));
@@ -65,7 +65,7 @@ function card(hit, rank, {shown, addressOf, explainer}) {
   return element;
 }
 
-/** A pseudo query's bar says what it is about; one without text was made of the title. */
+/** Label a pseudo query's bar; a pseudo query without text was made of the title. */
 export function named({weight, label}) {
   return {weight, label: label || "(the title)"};
 }

@@ -1,4 +1,4 @@
-// The page: what the user asks and switches, and which of the parts is shown for it.
+// The page: it reads the question and the switches, and shows the results or one document.
 
 import * as address from "./address.js";
 import {comparison} from "./comparison.js";
@@ -32,7 +32,7 @@ service.onTokenNeeded(askForToken);
 show();
 loadFacts();
 
-/** Show what the state says; whatever was under way is dropped. */
+/** Show the state, and drop every request that is still running. */
 async function show() {
   clearTimeout(timer);
   current.abort();
@@ -43,10 +43,10 @@ async function show() {
   main().setAttribute("aria-busy", "true");
   try {
     const shown = await view(signal);
-    if (!signal.aborted) place(shown);
+    if (!signal.aborted) display(shown);
   } catch (error) {
     if (!signal.aborted) {
-      place({});
+      display({});
       alertUser(error);
     }
   } finally {
@@ -54,14 +54,14 @@ async function show() {
   }
 }
 
-/** Make what is to be seen: {results, document, status}. */
+/** Make the parts to display: {results, document, status}. */
 async function view(signal) {
   const {query, shown} = state;
   if (state.document !== null) {
-    const asked = query.trim() ? query : null;
-    const found = await service.mapOf({id: state.document, query: asked}, signal);
+    const question = query.trim() ? query : null;
+    const map = await service.mapOf({id: state.document, query: question}, signal);
     const back = address.write({...state, document: null});
-    return {document: documentView(found, {query: asked, shown, back})};
+    return {document: documentView(map, {query: question, shown, back})};
   }
   if (!query.trim()) return {results: greeting()};
   const started = performance.now();
@@ -80,13 +80,13 @@ async function view(signal) {
   return {results: [list, more(answer.hits.length)], status};
 }
 
-function place({results = null, document: one = null, status = []}) {
-  const opened = one !== null && byId("document").hidden;
-  const left = one === null && !byId("document").hidden;
+function display({results = null, document: article = null, status = []}) {
+  const opened = article !== null && byId("document").hidden;
+  const left = article === null && !byId("document").hidden;
   byId("results").replaceChildren(...[results].flat().filter(Boolean));
-  byId("document").replaceChildren(...[one].filter(Boolean));
-  byId("document").hidden = one === null;
-  byId("results").hidden = one !== null;
+  byId("document").replaceChildren(...[article].filter(Boolean));
+  byId("document").hidden = article === null;
+  byId("results").hidden = article !== null;
   byId("status").replaceChildren(...status);
   document.title = state.query ? `${state.query} – pseudoquery` : "pseudoquery";
   if (opened) {
@@ -97,7 +97,7 @@ function place({results = null, document: one = null, status = []}) {
   lastDocument = state.document;
 }
 
-/** Find the hit of a document, to go on from where one left. */
+/** Find the link to a document, to return the focus to it. */
 function linkTo(id) {
   const rows = [...document.querySelectorAll("#results li")];
   return rows.find((row) => row.dataset.id === id)?.querySelector("a");
@@ -107,18 +107,18 @@ function statusOf({hits, certified, candidates}, milliseconds) {
   const proof = certified
     ? make(
       "span",
-      {class: "proof proven", title: "No other document can have a better score."},
+      {class: "proof proven", title: "No other document can have a higher score."},
       "✓ Proven exact",
     )
     : make(
       "span",
-      {class: "proof", title: "A document that was not scored might belong here."},
+      {class: "proof", title: "A document that was not scored might rank higher."},
       "Not proven ",
       button("Prove it", () => change({exact: true})),
     );
-  const found = `${figure(hits.length)} ${hits.length === 1 ? "document" : "documents"}`;
+  const count = `${figure(hits.length)} ${hits.length === 1 ? "document" : "documents"}`;
   const scored = `${figure(candidates)} scored exactly`;
-  return [proof, make("span", {}, found), make("span", {}, scored),
+  return [proof, make("span", {}, count), make("span", {}, scored),
     make("span", {}, `${figure(milliseconds)} ms`)];
 }
 
@@ -146,7 +146,7 @@ function alertUser(error) {
   byId("alert").replaceChildren(make("p", {}, error.message, " ", again));
 }
 
-// --- what the user does
+// --- controls
 
 function change(changes) {
   state = {...state, ...changes};
@@ -189,7 +189,7 @@ function writeControls() {
   if (!byId("shown").value) byId("shown").value = "1000";
 }
 
-/** Let keys do what a mouse can: / to ask, arrows through the results, Escape to go back. */
+/** Handle keys: / goes to the question, arrows move through the results, Escape goes back. */
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (document.querySelector("dialog[open]")) return;
@@ -232,7 +232,7 @@ async function loadFacts() {
     facts = await service.info();
     byId("open-facts").textContent = summary(facts);
     body.replaceChildren(factList(facts));
-    if (!state.query.trim() && state.document === null) place({results: greeting()});
+    if (!state.query.trim() && state.document === null) display({results: greeting()});
   } catch (error) {
     body.replaceChildren(make("p", {class: "note"}, error.message));
     if (!byId("alert").hasChildNodes()) alertUser(error);

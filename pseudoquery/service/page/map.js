@@ -11,12 +11,12 @@ const QUESTION = "your question";
 const LETTER = 6.6;
 const LINE = 15;
 
-/** Draw the map; `point` is called with the number of the pseudo query that is pointed at. */
+/** Draw the map; it calls `point` with the number of the pseudo query under the mouse. */
 export function drawMap({pseudo_queries: pseudoQueries, query}, {shown, point}) {
-  const place = scale([...pseudoQueries.map((one) => one.point), ...(query ? [query] : [])]);
-  const taken = pseudoQueries.map((one) => around(place(one.point), radiusOf(one)));
-  if (query) taken.push(named(place(query), QUESTION));
-  const dots = pseudoQueries.map((one, number) => dot(one, number, {place, shown, point, taken}));
+  const project = scale([...pseudoQueries.map((one) => one.point), ...(query ? [query] : [])]);
+  const taken = pseudoQueries.map((one) => around(project(one.point), radiusOf(one)));
+  if (query) taken.push(named(project(query), QUESTION));
+  const dots = pseudoQueries.map((one, number) => dot(one, number, {project, shown, point, taken}));
   const drawing = draw(
     "svg",
     {
@@ -28,20 +28,20 @@ export function drawMap({pseudo_queries: pseudoQueries, query}, {shown, point}) 
   );
   if (query) {
     const ties = pseudoQueries.slice(0, shown);
-    drawing.append(...ties.map((one) => line(place(one.point), place(query), one)));
+    drawing.append(...ties.map((one) => line(project(one.point), project(query), one)));
   }
-  // What weighs most lies on top.
+  // The points with the largest weights lie on top.
   drawing.append(...dots.reverse());
-  if (query) drawing.append(question(place(query)));
+  if (query) drawing.append(question(project(query)));
   return drawing;
 }
 
-function dot(one, number, {place, shown, point, taken}) {
+function dot(one, number, {project, shown, point, taken}) {
   const {label, weight} = one;
-  const {x, y} = place(one.point);
+  const {x, y} = project(one.point);
   const radius = radiusOf(one);
   const name = label || "(the title)";
-  const said = weight === null ? name : `${name}, ${percent(weight)}`;
+  const description = weight === null ? name : `${name}, ${percent(weight)}`;
   const free = number < Math.min(shown, LABELLED) ? roomFor(name, x, y, radius, taken) : null;
   const leave = () => point(null);
   const enter = () => point(number);
@@ -51,11 +51,11 @@ function dot(one, number, {place, shown, point, taken}) {
       class: `dot ${colour(number)}${number < shown ? "" : " faint"}`,
       tabindex: "0",
       role: "img",
-      "aria-label": said,
+      "aria-label": description,
       "data-number": number,
       on: {mouseenter: enter, focus: enter, mouseleave: leave, blur: leave},
     },
-    draw("title", {}, said),
+    draw("title", {}, description),
     draw("circle", {cx: x, cy: y, r: radius}),
     free ? draw("text", {x: free.x, y: free.y, "text-anchor": free.anchor}, name) : null,
   );
@@ -70,7 +70,7 @@ function around({x, y}, radius) {
   return {left: x - radius, right: x + radius, top: y - radius, bottom: y + radius};
 }
 
-/** Find a place for a label beside its point where it covers no other. */
+/** Find room for a label beside its point, where it covers nothing else. */
 function roomFor(name, x, y, radius, taken) {
   const width = name.length * LETTER;
   const options = [
@@ -111,7 +111,7 @@ function question({x, y}) {
   );
 }
 
-/** The room that the question and its name above it take. */
+/** The room that the question and its name take. */
 function named({x, y}, name) {
   const half = name.length * LETTER / 2;
   return {left: within(x) - half, right: within(x) + half, top: y - 26, bottom: y + 10};

@@ -1,15 +1,15 @@
-// What is shown where there are no results: before a question, or when nothing was found.
+// Notices in place of results: before the first question, and when no document was found.
 
 import {button, make} from "./elements.js";
 
-/** Say what can be done here; `upload` opens the dialog that adds documents. */
+/** Say what the user can do; `upload` opens the dialog that adds documents. */
 export function welcome(documents, upload) {
   if (documents === 0) {
     return make(
       "div",
       {class: "notice"},
       make("h2", {}, "This index has no documents yet"),
-      make("p", {}, "Add a text, Markdown or JSONL file, and ask it a question."),
+      make("p", {}, "Add text, Markdown or JSONL files, and ask a question."),
       button("Add documents", upload, "primary"),
     );
   }
@@ -20,9 +20,9 @@ export function welcome(documents, upload) {
     make(
       "p",
       {},
-      "Each document is stored as the few questions it can answer: its pseudo queries. You will "
-      + "see, in colour, which passages they were made of, and how much each weighs for what you "
-      + "ask.",
+      "The index stores each document as the few questions it can answer: its pseudo queries. "
+      + "Colours show the passages that they were made of, and bars show how much each counts for "
+      + "your question.",
     ),
     make(
       "p",
@@ -36,7 +36,7 @@ export function welcome(documents, upload) {
 export function nothing(documents) {
   const why = documents === 0
     ? "This index has no documents yet." : "No document can be compared with this question.";
-  return make("div", {class: "notice"}, make("h2", {}, "Nothing found"), make("p", {}, why));
+  return make("div", {class: "notice"}, make("h2", {}, "No documents found"), make("p", {}, why));
 }
 
 function keys(...names) {

@@ -1,9 +1,9 @@
 // A document's text with its pseudo queries as coloured stretches.
 //
-// Pseudo queries come in order of weight, so number 0 is the winning one, and has the first colour.
-// The service counts in Unicode code points and JavaScript does not: the text is cut into code
-// points first. The encoder reads pieces of words; here a word has one colour, its first letter's,
-// and punctuation between words has none.
+// Pseudo queries come in order of weight, so number 0 has the largest, and the first colour.
+// The service counts in Unicode code points, which JavaScript does not, so the text is split into
+// code points first. The encoder reads pieces of words. Here a word has one colour, that of its
+// first letter, and punctuation between words has none.
 
 import {make} from "./elements.js";
 
@@ -29,7 +29,7 @@ export function excerpt(points, passage, wanted = LENGTH) {
   return {start, end};
 }
 
-/** Paint a stretch of text: those of the first `shown` pseudo queries, and the passage in focus. */
+/** Paint a stretch of text: the first `shown` pseudo queries in colour, the passage in focus. */
 export function paint(points, {pseudo_queries: pseudoQueries, passage}, shown, {start, end}) {
   const spans = stretches(points, pseudoQueries).filter(({number}) => number < shown);
   const painted = document.createDocumentFragment();
@@ -39,21 +39,21 @@ export function paint(points, {pseudo_queries: pseudoQueries, passage}, shown, {
     }
   };
   if (start > 0) painted.append("… ");
-  let place = start;
+  let position = start;
   for (const span of spans) {
     const from = Math.max(span.start, start);
     const to = Math.min(span.end, end);
     if (from >= to) continue;
-    add(place, from);
+    add(position, from);
     add(from, to, span.number);
-    place = to;
+    position = to;
   }
-  add(place, end);
+  add(position, end);
   if (end < points.length) painted.append(" …");
   return painted;
 }
 
-/** Put one pseudo query's stretches in focus, or the winning one's again. */
+/** Put the stretches of one pseudo query in focus, or again those of the first. */
 export function light(container, number) {
   container.classList.toggle("lit", number !== null);
   for (const mark of container.querySelectorAll("mark")) {
@@ -82,17 +82,17 @@ function stretches(points, pseudoQueries) {
 }
 
 function words(points) {
-  const found = [];
+  const list = [];
   let start = null;
-  points.forEach((point, place) => {
+  points.forEach((point, position) => {
     const letter = LETTER.test(point);
-    if (letter) start ??= place;
+    if (letter) start ??= position;
     if (!letter && start !== null) {
-      found.push({start, end: place});
+      list.push({start, end: position});
       start = null;
     }
   });
-  return start === null ? found : [...found, {start, end: points.length}];
+  return start === null ? list : [...list, {start, end: points.length}];
 }
 
 /** Cut a stretch at the ends of the passage: [start, end, is it inside?]. */
@@ -112,10 +112,10 @@ function piece(text, number, inside) {
   return inside ? make("span", {class: "passage"}, text) : document.createTextNode(text);
 }
 
-function nextWord(points, place) {
-  const limit = Math.min(place + 40, points.length);
-  for (let next = place; next < limit; next += 1) {
+function nextWord(points, position) {
+  const limit = Math.min(position + 40, points.length);
+  for (let next = position; next < limit; next += 1) {
     if (/\s/u.test(points[next])) return next + 1;
   }
-  return place;
+  return position;
 }

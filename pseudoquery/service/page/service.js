@@ -1,4 +1,4 @@
-// The service, as functions. What it refuses comes as a Refusal, in the service's own words.
+// The service as functions. They throw a Refusal, with the service's message.
 
 const KEY = "pseudoquery-token";
 let token = sessionStorage.getItem(KEY) ?? "";
@@ -13,12 +13,12 @@ export class Refusal extends Error {
   }
 }
 
-/** Say how the user is asked for a token: a function of the reason, which returns one or null. */
+/** Set the function that asks the user for a token, given the reason; it returns one or null. */
 export function onTokenNeeded(ask) {
   askForToken = ask;
 }
 
-/** Ask for another token, once, however many requests want one. */
+/** Ask for another token; requests that need one at the same time share the question. */
 export async function newToken(reason) {
   asking ??= askForToken(reason).finally(() => { asking = null; });
   const given = await asking;

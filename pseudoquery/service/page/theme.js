@@ -1,9 +1,9 @@
-// Light, dark, or as the system says.
+// The theme: light, dark, or the system's.
 
 import {byId} from "./elements.js";
 
 const KEY = "pseudoquery-theme";
-const NAMES = {auto: "As the system", light: "Light", dark: "Dark"};
+const NAMES = {auto: "System", light: "Light", dark: "Dark"};
 const SIGNS = {auto: "◐", light: "☀", dark: "☾"};
 
 export function startTheme() {

@@ -1,5 +1,5 @@
-// Files of the user's, sent piece by piece: what a piece holds is stored before the next is sent,
-// so the progress shown is that of documents that are safe.
+// Uploads the user's files piece by piece. The service stores a piece before the page sends the
+// next one, so the progress counts documents that are on disk.
 
 import {button, byId, figure, make} from "./elements.js";
 import {size} from "./facts.js";
@@ -12,14 +12,14 @@ const SENDERS = [
   [/\.(jsonl|ndjson)$/i, sendLines],
 ];
 
-/** Let users choose or drop files; `stored` is called when documents have changed. */
+/** Let users choose or drop files; it calls `stored` when documents have changed. */
 export function startUpload(stored) {
   const dialog = byId("upload");
   const input = byId("files");
   const drop = byId("drop");
   const send = (files) => sendAll([...files], stored);
   input.addEventListener("change", () => { send(input.files); input.value = ""; });
-  // Anywhere on the page: a browser would leave the page to open the file.
+  // Files can be dropped anywhere: the browser would leave the page to open them.
   addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
   addEventListener("dragleave", () => drop.classList.remove("over"));
   addEventListener("drop", (event) => {
@@ -99,7 +99,7 @@ async function* pieces(file) {
   }
 }
 
-/** A row for one file: how far it is, how it ended, and a button that stops it. */
+/** Make the row of one file: its progress, its outcome, and a button that stops it. */
 function transfer(file) {
   const stop = new AbortController();
   const bar = make("progress", {max: 1, value: 0, "aria-label": `Progress of ${file.name}`});
@@ -124,7 +124,7 @@ function transfer(file) {
     if (said.textContent === "Waiting") finish("failed", "Stopped; nothing was stored.");
   };
   byId("transfers").prepend(row);
-  let kept = null;
+  let stored = null;
   return {
     stop,
     begin() {
@@ -132,7 +132,7 @@ function transfer(file) {
       bar.removeAttribute("value"); // it moves until the first piece is stored
     },
     progress(part, total) {
-      kept = total;
+      stored = total;
       bar.value = part;
       said.textContent = `Storing … ${counts(total)}`;
     },
@@ -142,11 +142,11 @@ function transfer(file) {
     },
     failed(error) {
       bar.value = 0;
-      const sofar = kept ? ` So far: ${counts(kept)}` : "";
+      const sofar = stored ? ` So far: ${counts(stored)}` : "";
       const message = error.name === "AbortError" ? `Stopped.${sofar}` : error.message;
       finish("failed", message);
       if (error.status === 403) {
-        const reason = "To add documents takes a write token; then add the file again.";
+        const reason = "Enter a write token, then add the file again.";
         row.append(button("Use another token", () => newToken(reason)));
       }
     },
@@ -156,5 +156,5 @@ function transfer(file) {
 function counts({added, updated, unchanged, cut}) {
   const parts = [[added, "added"], [updated, "replaced"], [unchanged, "unchanged"], [cut, "cut"]];
   const said = parts.filter(([count]) => count).map(([count, what]) => `${figure(count)} ${what}`);
-  return said.length ? `${said.join(", ")}.` : "No documents in it.";
+  return said.length ? `${said.join(", ")}.` : "The file has no documents.";
 }

@@ -1,9 +1,9 @@
-// How much each of a document's pseudo queries weighs for the question: small bars.
+// Small bars: how much each pseudo query of a document counts for the question.
 
 import {make, percent} from "./elements.js";
 import {colour, light} from "./passages.js";
 
-/** List the heaviest of [{weight, label}]; to point at one lights its stretches of `text`. */
+/** List the largest weights of [{weight, label}]; each highlights its stretches of `text`. */
 export function weightList(pseudoQueries, shown, text) {
   const rows = pseudoQueries.slice(0, shown).map((one, number) => row(one, number, text));
   const rest = pseudoQueries.slice(shown);

@@ -73,7 +73,7 @@ def test_no_line_holds_text(
     (failure,) = [line for line in written if line["event"] == "failure"]
     assert failure["error"] == "ValueError"
     assert failure["level"] == "error"
-    assert failure["where"].startswith("test_metrics.py:")
+    assert failure["where"].startswith("test_logs.py:")
 
 
 def test_why_an_index_can_not_be_used_is_in_the_log_alone(
