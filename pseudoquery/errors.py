@@ -7,6 +7,14 @@ from typing import TypeAlias
 class PseudoqueryError(Exception):
     """The base of all errors that a user can act on. The message says what is wrong, where, and
     what to do.
+
+    Examples:
+        >>> from pseudoquery import Index
+        >>> try:
+        ...     Index.open("nowhere")
+        ... except PseudoqueryError as error:
+        ...     print(error)
+        nowhere is not an index: there is no such folder; make one with ...
     """
 
 
@@ -21,7 +29,7 @@ class ModelError(PseudoqueryError):
 
 
 class IndexFolderError(PseudoqueryError):
-    """An index folder is missing, damaged or of another format."""
+    """An index is missing, damaged, or of a newer format than this version reads."""
 
 
 class IndexLockedError(IndexFolderError):
@@ -29,23 +37,23 @@ class IndexLockedError(IndexFolderError):
 
 
 class QueryError(PseudoqueryError):
-    """A question, a filter or a setting can't be used."""
+    """A question, a filter or a setting can't be used, or not with this kind of index."""
 
 
 class ClusterError(PseudoqueryError):
-    """A cluster of machines can't be reached, or has given up."""
+    """A Ray cluster can't be reached, or has failed too often."""
 
 
 class ServiceError(PseudoqueryError):
-    """A service does not answer, or refuses. `status` is its HTTP status, or 0 if there was no
-    answer, and `code` is its error code.
-    """
+    """A service, or Milvus, does not answer or refuses."""
 
     def __init__(self, message: str, status: int = 0, code: str = "") -> None:
         super().__init__(message)
         self.status = status
+        """The HTTP status of the answer; 0 if there was none."""
         self.code = code
+        """The error code of the service."""
 
 
 OnBad: TypeAlias = Callable[[CorpusError], None]
-"""What to do with a record that can't be used: raise its error, or count it and go on."""
+"""Called with the error of a record that can't be used: raise the error, or return to go on."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their name, synced, renamed."""
+"""Files and folders that are either complete or absent: written beside their name, then renamed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pseudoquery.errors import (
-    IndexFolderError,
-)
+from pseudoquery.errors import IndexFolderError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -81,7 +79,7 @@ def files_below(folder: Path) -> list[Path]:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Give a folder to write in, which takes the target's name when all of it is on disk."""
+    """Make a folder to write in, which gets the target's name when all of it is on disk."""
     with disk_errors(target):
         if os.path.lexists(target):
             raise IndexFolderError(f"{target} is there already; choose another folder.")
@@ -99,7 +97,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn what a disk can say into one sentence that a user can act on."""
+    """Turn an error of the disk into one sentence that a user can act on."""
     try:
         yield
     except PermissionError as error:

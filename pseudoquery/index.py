@@ -1,9 +1,4 @@
-"""`Index`, the class that users meet: documents that can be searched, and their model.
-
-index = Index.create("my-index")
-index.add([Document("a", "Paris is the capital of France.")])
-index.search("What is France's capital?").hits[0].id
-"""
+"""`Index`, the class that users meet: documents that can be searched, and their model."""
 
 from __future__ import annotations
 
@@ -18,14 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.corpus.validation import check_document
-from pseudoquery.errors import CorpusError, ModelError, OnBad, QueryError
+from pseudoquery.errors import OnBad, QueryError
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Added, Answer, Document, Explanation
 from pseudoquery.search.rank import RankedOrdinals, RankRequest, check_request
 from pseudoquery.search.searcher import DocumentReader, FolderSearcher, Searcher, read_hits
 from pseudoquery.search.settings import Mode, SearchSettings, check_query
 from pseudoquery.storage.filters import Where
-from pseudoquery.storage.incoming import batch_documents, drop_duplicates, find_changes
+from pseudoquery.storage.incoming import (
+    batch_documents,
+    check_vectors,
+    drop_duplicates,
+    find_changes,
+)
 from pseudoquery.storage.protocols import Store, Writer
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.store import FolderStore, folder_store
@@ -216,16 +216,7 @@ class Index:
         """
         for document in documents:
             check_document(document)
-        if len({document.id for document in documents}) != len(documents):
-            raise CorpusError("two of the documents have the same id; ids must be distinct.")
-        if len(vectors) != len(documents):
-            raise ModelError(f"there are vectors of {len(vectors)} for {len(documents)} documents.")
-        for document, array in zip(documents, vectors, strict=True):
-            if array.ndim != 2 or array.shape[1] != self.settings.dimension:
-                raise ModelError(
-                    f"the vectors of document {document.id!r} have the shape {array.shape}; "
-                    f"it should be (vectors, {self.settings.dimension})."
-                )
+        check_vectors(documents, vectors, self.settings.dimension)
         with self.store.writer() as writer:
             writer.add(documents, vectors)
 

@@ -1,4 +1,4 @@
-"""The small immutable records that every other module speaks in."""
+"""Immutable records: what goes into an index, and what comes out of a search."""
 
 from __future__ import annotations
 
@@ -9,55 +9,69 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text that can be found.
+    """A text that an index can find, with an id, a title and metadata.
 
     Examples:
-        >>> Document("bees", "Bees keep warm by trembling.", metadata={"year": 2019}).id
-        'bees'
+        >>> document = Document("bees", "Bees tremble to keep warm.", metadata={"year": 2019})
+        >>> document.id, document.title, document.metadata["year"]
+        ('bees', '', 2019)
     """
 
     id: str
-    """A non-empty string, unique in the index. Adding a document with a known id replaces the
-    old one."""
+    """A non-empty string, unique in the index. A document with a known id replaces the old one."""
     text: str
-    """What is encoded, searched and shown."""
+    """The text that is encoded, searched and shown."""
     title: str = ""
-    """Encoded before the text, and searched by BM25 too."""
+    """The title, which is encoded before the text, and searched by BM25 too."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Anything else, as plain JSON values; filters compare it."""
+    """Any other fields, as plain JSON values. Filters compare them."""
     origin: str = field(default="", compare=False)
-    """Where the document was read, such as "docs.jsonl line 12". It appears in messages, and
-    never changes a search."""
+    """The file and line that the document was read from, such as "docs.jsonl line 12". Messages
+    show it; searches ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question of a test collection."""
+    """A question of a test collection.
+
+    Examples:
+        >>> Query("q1", "How do bees survive the winter?", ("by trembling",)).answers
+        ('by trembling',)
+    """
 
     id: str
     """The question's id in the collection."""
     text: str
     """The question."""
     answers: tuple[str, ...] = ()
-    """The answer strings, if they are known; a document that contains one counts as right."""
+    """The answers, if they are known: a document that contains one of them counts as right."""
 
 
 class Qrel(NamedTuple):
-    """One judgement of a test collection: how well a document answers a question."""
+    """A judgement of a test collection: how well a document answers a question.
+
+    Examples:
+        >>> Qrel("q1", "bees", 1).relevance
+        1
+    """
 
     query_id: str
+    """The question's id."""
     document_id: str
+    """The document's id."""
     relevance: int
+    """0 if the document does not answer the question; the higher, the better it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One document of an answer."""
+    """A document of an answer, with its score."""
 
     id: str
     """The document's id."""
     score: float
-    """The higher, the better. Scores of different modes can't be compared."""
+    """How well the document matches; the higher, the better. Scores of different search modes can't
+    be compared."""
     title: str
     """The document's title."""
     text: str
@@ -65,47 +79,62 @@ class Hit:
     metadata: Mapping[str, Any]
     """The document's metadata."""
     weights: tuple[float, ...] = ()
-    """How much each of the document's pseudo queries counts for the question; the weights add up
-    to 1. Empty in a BM25 search."""
+    """The share of each of the document's pseudo queries in its score. The shares add up to 1. In a
+    BM25 search there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The best documents for one question."""
+    """The best documents for one question, and whether they are proven to be the best.
+
+    Examples:
+        >>> hit = Hit("bees", 7.5, "", "Bees tremble to keep warm.", {}, (0.75, 0.25))
+        >>> answer = Answer("What keeps bees warm?", (hit,), certified=True, candidates=12)
+        >>> [hit.id for hit in answer.hits], answer.certified
+        (['bees'], True)
+    """
 
     query: str
     """The question."""
     hits: tuple[Hit, ...]
     """The documents, best first."""
     certified: bool
-    """Whether the hits are proven to be the exact best of the whole index."""
+    """Whether no other document of the index can have a better score than these."""
     candidates: int
-    """How many documents were scored exactly."""
+    """How many documents were scored exactly to find these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a document's text: `text[start:end]`."""
+    """A part of a document's text.
+
+    Examples:
+        >>> span = Span(0, 4)
+        >>> "Bees tremble to keep warm."[span.start : span.end]
+        'Bees'
+    """
 
     start: int
+    """The position of the first character."""
     end: int
+    """The position after the last character."""
 
 
 @dataclass(frozen=True, slots=True)
 class PseudoQuery:
-    """One pseudo query of a document, and how it matches a question."""
+    """A pseudo query of a document: one of its vectors, which stands for questions it answers."""
 
     weight: float
-    """How much it counts for the question, 0 to 1."""
+    """The share of the pseudo query in the document's score, 0 to 1."""
     similarity: float
-    """Its dot product with the question, before scaling."""
+    """The dot product of the pseudo query with the question, before scaling."""
     spans: tuple[Span, ...]
-    """The stretches of the text that it was made of."""
+    """The parts of the text that the pseudo query was made of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a document matches a question."""
+    """Why a document matches a question; `Index.explain` makes it."""
 
     query: str
     """The question."""
@@ -114,23 +143,28 @@ class Explanation:
     score: float
     """The document's score for the question."""
     pseudo_queries: tuple[PseudoQuery, ...]
-    """The document's pseudo queries, the one that counts most first."""
+    """The document's pseudo queries, the one with the largest weight first."""
     passage: Span | None = None
-    """The sentence that is nearest to the question, if there is one."""
+    """The sentence that is nearest to the question; None if the text has no sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """How many documents an `add` has added, updated and left alone."""
+    """How many documents `Index.add` has added, updated and left alone.
+
+    Examples:
+        >>> (Added(added=2, unchanged=1) + Added(updated=1)).total
+        4
+    """
 
     added: int = 0
     """New documents."""
     updated: int = 0
-    """Documents that replaced another one with the same id."""
+    """Documents that have replaced another one with the same id."""
     unchanged: int = 0
-    """Documents that were already there, exactly as given."""
+    """Documents that the index already had, exactly as given."""
     cut: int = 0
-    """Documents of which only the beginning was encoded, with `long="truncate"`."""
+    """Documents of which only the beginning was encoded, because of `long="truncate"`."""
 
     @property
     def total(self) -> int:

@@ -25,6 +25,6 @@ def copy_index(source: Location, target: Location, **options: Any) -> int:
         return len(MilvusIndex.from_folder(str(target), source, **options))
     if options:
         raise QueryError(
-            f"{target} exists already, and its first step can't be changed; leave yours out."
+            f"{target} is there already, and its first step can't be changed; leave yours out."
         )
     return MilvusIndex.open(target).import_from(Index.open(source))

@@ -11,7 +11,7 @@ __all__ = ["MilvusIndex"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the index, and with it pymilvus, only when it is asked for."""
+    """Import the index, and with it pymilvus, on first use."""
     if name != "MilvusIndex":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pseudoquery.milvus.index import MilvusIndex

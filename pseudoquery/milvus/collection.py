@@ -61,7 +61,7 @@ from pseudoquery.storage.segments import VECTOR_TYPES
 MilvusIndexType = Literal["FLAT", "HNSW", "IVF_FLAT"]
 MILVUS_INDEX_TYPES: tuple[str, ...] = get_args(MilvusIndexType)
 LARGEST_SEARCH = 16_384
-"""More vectors than this Milvus does not return for a query."""
+"""Milvus returns at most so many vectors for a query."""
 ROWS_AT_ONCE, FEW_ROWS, QUERIES_AT_ONCE = 1024, 8192, 64
 IDS_AT_ONCE = 500
 """Documents in one request; with 16 vectors each, their rows are still few."""
@@ -188,7 +188,7 @@ class Collection:
 
     @contextmanager
     def snapshot(self) -> Iterator[Collection]:
-        """Read what has been acknowledged so far; Milvus keeps no older state to go back to."""
+        """Read what has been acknowledged so far; Milvus has no older state to go back to."""
         with milvus_errors(self.address):
             yield self
 

@@ -1,4 +1,4 @@
-"""Milvus, reached and understood. The only module that imports pymilvus."""
+"""Connections to Milvus, and its errors in one sentence. Only this module imports pymilvus."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
 TIMEOUT = 60.0
 """Seconds that Milvus may take for one request."""
 SILENT = {"grpc.keepalive_time_ms": 2**31 - 1, "grpc.keepalive_permit_without_calls": False}
-"""No pings, as every call has a timeout: of pymilvus' many, gRPC's usual server has enough."""
+"""No pings, because every call has a timeout, and a gRPC server closes connections that ping as
+often as pymilvus does."""
 NO_CONNECTION, NOT_LOADED = 2, 101
-"""Codes of pymilvus and of the server; gRPC has its own."""
+"""Error codes of pymilvus and of the server; gRPC has others."""
 
 
 @contextmanager
@@ -29,8 +30,12 @@ def milvus_errors(address: str) -> Iterator[None]:
         yield
     except (milvus.MilvusException, grpc.RpcError) as error:
         code = error.code() if callable(error.code) else error.code
-        silent = (NO_CONNECTION, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        if code in silent:
+        unreachable = (
+            NO_CONNECTION,
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+        if code in unreachable:
             raise ServiceError(
                 f"no Milvus answers at {address}; start it, or correct the address."
             ) from error
@@ -62,10 +67,10 @@ def connect(server: str, token: str) -> Any:
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """Part an address into the server's and the collection's name."""
+    """Split an address into the server's address and the collection's name."""
     server, _, name = address.rpartition("/")
     scheme, _, host = server.partition("://")
-    if "@" in host:  # it would be shown wherever the address is
+    if "@" in host:  # a password would be shown wherever the address is
         raise ServiceError(
             "an address holds no user and no password; give them as a token, USER:PASSWORD, in the "
             f"environment variable {TOKEN}."
@@ -79,7 +84,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 
 def not_our_collection(address: str) -> IndexFolderError:
-    """Say that a collection is not an index of ours."""
+    """Say that pseudoquery has not made a collection, or not finished it."""
     return IndexFolderError(
         f"{address} is a collection that was not made by pseudoquery, or not to the end; "
         "choose another name, or drop it in Milvus."

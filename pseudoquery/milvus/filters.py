@@ -1,9 +1,9 @@
-"""Filters on documents in Milvus: the engine narrows down, the library's own filter decides.
+"""Filters on documents in Milvus: the engine leaves most documents out, and SQLite decides.
 
 Engines and their versions differ in what a missing field, a list or `true` compares equal to. So
-each row carries `facets`, from which the engine can leave out most documents that don't satisfy a
+each row carries `facets`, by which the engine can leave out most documents that don't satisfy a
 filter and none that does: names in hexadecimal, numbers in double precision, the beginnings of
-texts. What is left is asked by the same SQL as in an index folder.
+texts. The remaining documents are filtered by the same SQL as in an index folder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pseudoquery.records import Document
 from pseudoquery.storage.filters import Where, compile_filter
 
 BEGINNING = 64
-"""So many characters of a text are compared by the engine."""
+"""The engine compares so many characters of a text."""
 LARGEST = 10**300
-"""Numbers beyond this are all alike to the engine."""
+"""Numbers beyond this are all equal to the engine."""
 
 _RANGES = {"<": ("<=", "least"), "<=": ("<=", "least"), ">": (">=", "most"), ">=": (">=", "most")}
 """A range becomes a condition on a field's smallest or largest value. Values are rounded and cut
@@ -29,7 +29,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t
 
 
 def facets(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Write metadata so that `narrowing` can be asked of it."""
+    """Write metadata in the form that the expressions of `narrowing` compare."""
     return {
         _name(field): dict(_parts(value if isinstance(value, list) else [value]))
         for field, value in metadata.items()
@@ -39,7 +39,7 @@ def facets(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def narrowing(where: Where | None) -> str:
     """Write an expression of Milvus that holds for all documents that satisfy a filter, and more.
 
-    It is empty where nothing can be left out: `!=` and null are left to `satisfying`.
+    The expression is empty where nothing can be left out: `!=` and null are left to `satisfying`.
     """
     compile_filter(where)  # refuses what is not a filter
     clauses = []
@@ -71,13 +71,13 @@ def one_of(field: str, texts: Iterable[str]) -> str:
 
 def _parts(values: list[Any]) -> Iterator[tuple[str, Any]]:
     """Sort a field's values by type, and note the extremes of each that has an order."""
-    for kind, order in (("number", True), ("text", True), ("truth", False)):
-        own = [_coarse(value) for value in values if _kind(value) == kind]
-        if own:
-            yield kind, own
-        if own and order:
-            yield f"{kind} least", min(own)
-            yield f"{kind} most", max(own)
+    for kind, has_order in (("number", True), ("text", True), ("truth", False)):
+        alike = [_coarse(value) for value in values if _kind(value) == kind]
+        if alike:
+            yield kind, alike
+        if alike and has_order:
+            yield f"{kind} least", min(alike)
+            yield f"{kind} most", max(alike)
 
 
 def _clause(field: str, operator: str, value: Any) -> str:
@@ -92,12 +92,12 @@ def _clause(field: str, operator: str, value: Any) -> str:
         return one_of("document", values)
     if None in values:
         return ""
-    found = []
+    clauses = []
     for kind in ("number", "text", "truth"):
-        own = [_literal(one) for one in values if _kind(one) == kind]
-        if own:
-            found.append(f"json_contains_any({_path(field, kind)}, [{', '.join(own)}])")
-    return f"({' or '.join(found)})"
+        literals = [_literal(value) for value in values if _kind(value) == kind]
+        if literals:
+            clauses.append(f"json_contains_any({_path(field, kind)}, [{', '.join(literals)}])")
+    return f"({' or '.join(clauses)})"
 
 
 def _range(field: str, operator: str, value: Any) -> str:

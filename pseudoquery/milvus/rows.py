@@ -16,9 +16,10 @@ from pseudoquery.records import Document
 from pseudoquery.storage.protocols import StoredDocument
 
 PIECE = 8_000
-"""Characters of a document's content in one row: an answer of few rows is not too long to send."""
+"""Characters of a document's content in one row, so that an answer of few rows is not too long."""
 _Item = TypeVar("_Item")
 SETTINGS_ROW, NOTE_ROW = -1, -2
+"""Positions (Milvus's field `place`) of rows that are no documents."""
 DOCUMENT_FIELDS = ["document", "version", "place", "rows", "is_vector", "content"]
 
 
@@ -45,7 +46,7 @@ def split_content(document: Document) -> list[str]:
 
 
 def documents_expression(ids: Sequence[str]) -> str:
-    """Describe the rows of documents; the settings and notes have names of their own."""
+    """Select the rows of documents, but not those of settings and notes."""
     return both_expressions("place >= 0", one_of("document", ids))
 
 

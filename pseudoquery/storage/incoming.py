@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pseudoquery.errors import CorpusError, OnBad
+import numpy as np
+from numpy.typing import NDArray
+
+from pseudoquery.errors import CorpusError, ModelError, OnBad
 from pseudoquery.records import Added, Document
 from pseudoquery.storage.protocols import Writer
 from pseudoquery.storage.schema import document_checksum
@@ -36,6 +39,22 @@ def batch_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def check_vectors(
+    documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]], dimension: int
+) -> None:
+    """Refuse documents that share an id, and vectors that don't fit the documents or the index."""
+    if len({document.id for document in documents}) != len(documents):
+        raise CorpusError("two of the documents have the same id; ids must be distinct.")
+    if len(vectors) != len(documents):
+        raise ModelError(f"there are vectors of {len(vectors)} for {len(documents)} documents.")
+    for document, array in zip(documents, vectors, strict=True):
+        if array.ndim != 2 or array.shape[1] != dimension:
+            raise ModelError(
+                f"the vectors of document {document.id!r} have the shape {array.shape}; "
+                f"it should be (vectors, {dimension})."
+            )
 
 
 def find_changes(batch: list[Document], writer: Writer) -> BatchChanges:

@@ -1,6 +1,6 @@
 """Vectors in 8 bits: a fraction of the memory to read, and a bound on what rounding changes.
 
-A vector v is kept as `scale * values`, with integers from -127 to 127, and with its distance from
+A vector v is stored as `scale * values`, with integers from -127 to 127, and with its distance from
 that. A query q is written as the sum of two such vectors, so that nearly nothing of it is lost.
 Sums of integers are exact: a dot product made of them is off by at most |q| times the distance, and
 by what is lost of q times the vector's length.
@@ -56,18 +56,18 @@ def quantise(vectors: NDArray[Any]) -> Int8Codes:
         np.empty(len(vectors), np.float32),
     )
     for start in range(0, len(vectors), BLOCK):
-        here = slice(start, start + BLOCK)
-        block = vectors[here].astype(np.float32)
-        codes.values[here], codes.scales[here] = _rounded(block)
-        codes.errors[here] = _distances(block, codes.values[here], codes.scales[here])
+        rows = slice(start, start + BLOCK)
+        block = vectors[rows].astype(np.float32)
+        codes.values[rows], codes.scales[rows] = _round(block)
+        codes.errors[rows] = _distances(block, codes.values[rows], codes.scales[rows])
     return codes
 
 
 def split_query(queries: NDArray[np.float32]) -> SplitQuery:
     """Write query vectors (queries, dim) as sums of two in 8 bits."""
-    coarse, scales = _rounded(queries)
+    coarse, scales = _round(queries)
     rest = queries.astype(np.float64) - coarse * scales[:, None].astype(np.float64)
-    fine, fine_scales = _rounded(rest.astype(np.float32))
+    fine, fine_scales = _round(rest.astype(np.float32))
     lost = np.linalg.norm(rest - fine * fine_scales[:, None].astype(np.float64), axis=1)
     both = np.concatenate([scales, fine_scales])[:, None]
     return SplitQuery(np.concatenate([coarse, fine]), both, lost)
@@ -88,7 +88,7 @@ def are_codes_of(path: Path, segment: Segment) -> bool:
 
 
 def save_codes(path: Path, codes: Int8Codes) -> None:
-    """Keep codes on disk, to be mapped instead of made again."""
+    """Write codes to disk, to be mapped instead of made again."""
     arrays: dict[str, NDArray[Any]] = {
         "values": codes.values,
         "scales": codes.scales,
@@ -104,12 +104,12 @@ def map_codes(path: Path, shape: tuple[int, ...]) -> Int8Codes | None:
         codes = Int8Codes(arrays["values"], arrays["scales"], arrays["errors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    kinds = [one.dtype for one in (codes.values, codes.scales, codes.errors)]
+    dtypes = [codes.values.dtype, codes.scales.dtype, codes.errors.dtype]
     fits = codes.values.shape == shape and codes.scales.shape == codes.errors.shape == shape[:1]
-    return codes if fits and kinds == [np.int8, np.float32, np.float32] else None
+    return codes if fits and dtypes == [np.int8, np.float32, np.float32] else None
 
 
-def _rounded(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def _round(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Round each vector to multiples of a step, its largest number being LARGEST of them."""
     scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(LARGEST)
     steps = np.where(scales > 0, scales, 1)[:, None]  # a step can underflow, or a vector be zero

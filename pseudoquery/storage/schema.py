@@ -1,4 +1,4 @@
-"""What is in index.sqlite: the tables, the settings, the checksums."""
+"""The content of index.sqlite: tables, settings and checksums."""
 
 from __future__ import annotations
 
@@ -50,12 +50,19 @@ class Settings:
     """What an index was made with; it never changes."""
 
     model: str
+    """The model's name or folder; empty if the model was given in memory."""
     fingerprint: str
+    """A hash of the model, by which the index recognises it."""
     dimension: int
+    """How many numbers a vector has."""
     representation: Mapping[str, Any]
+    """How texts become vectors: the fields of `Representation`."""
     long: str = "windows"
+    """"windows" if long documents were read whole, "truncate" if only their beginning."""
     vector_type: str = "float16"
+    """How vectors are stored: "float16", "float32" or "int8"."""
     format: int = FORMAT
+    """The version of the folder's format."""
     precision: str = "float32"
     """What the encoder computes in, for documents and queries alike."""
 
@@ -84,7 +91,7 @@ def settings_checksum(saved: Mapping[str, str]) -> str:
 
 
 def _settings_in(saved: Mapping[str, str]) -> list[str]:
-    """Name the settings; an index that is older than one of them has its default."""
+    """Name the settings that are stored; an older index stores no `precision`."""
     names = [field.name for field in fields(Settings)]
     return [name for name in names if name != "precision" or name in saved]
 

@@ -16,9 +16,9 @@ from pseudoquery.storage.segments import Segment
 def segment_of_vectors(
     vectors: Sequence[NDArray[np.float32]], dimension: int, dtype: np.dtype[Any]
 ) -> Segment:
-    """Make a segment of the vectors of documents, numbered from 0: an index has its own numbers."""
-    counts = np.array([len(own) for own in vectors], dtype=np.int64)
-    values = np.concatenate([own.reshape(-1, dimension) for own in vectors])
+    """Make a segment of the vectors of documents, with ordinals from 0; a writer replaces these."""
+    counts = np.array([len(array) for array in vectors], dtype=np.int64)
+    values = np.concatenate([array.reshape(-1, dimension) for array in vectors])
     return make_segment(values, np.arange(len(vectors), dtype=np.int64), counts, dtype)
 
 
@@ -28,7 +28,7 @@ def make_segment(
     counts: NDArray[np.int64],
     dtype: np.dtype[Any],
 ) -> Segment:
-    """Put vectors into the type that an index keeps them in."""
+    """Convert vectors to the type that an index stores."""
     values: NDArray[Any]
     with np.errstate(over="ignore", invalid="ignore"):  # checked right below
         if dtype == np.int8:
@@ -56,13 +56,13 @@ def join_segments(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def drop_documents(segment: Segment, dead: NDArray[np.int64]) -> Segment:
-    """Leave out the vectors of the documents with these numbers."""
-    alive = ~np.isin(segment.ordinals, dead)
-    rows = np.repeat(alive, segment.counts)
+def drop_documents(segment: Segment, dropped: NDArray[np.int64]) -> Segment:
+    """Leave out the vectors of the documents with these ordinals."""
+    remaining = ~np.isin(segment.ordinals, dropped)
+    rows = np.repeat(remaining, segment.counts)
     return Segment(
         segment.vectors[rows],
-        segment.ordinals[alive],
-        segment.counts[alive],
+        segment.ordinals[remaining],
+        segment.counts[remaining],
         None if segment.scales is None else segment.scales[rows],
     )

@@ -1,4 +1,4 @@
-"""Immutable files of vectors: written once, synced, renamed into place, then only mapped.
+"""Immutable files of vectors: written once, synced, renamed, then only mapped.
 
 A segment is a safetensors file with `vectors` (vectors, dim), and for each of its documents, in
 order, its ordinal in the store (`ordinals`) and how many of the vectors belong to it (`counts`).
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from pseudoquery.errors import IndexFolderError
-from pseudoquery.files import write_atomically
+from pseudoquery.files import sha256_of, write_atomically
 
 VECTOR_TYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -41,7 +41,7 @@ class Segment:
     scales: NDArray[np.float32] | None = None
     """(vectors,): what vectors in 8 bits are multiplied by."""
     name: str = ""
-    """The checksum of its file: what is derived from it can be told by this."""
+    """The checksum of its file, by which derived data names the segment."""
 
     def decoded(self, rows: Any = slice(None)) -> NDArray[np.float32]:
         """Read some of the vectors, (rows, dim)."""
@@ -72,7 +72,7 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def write_segment(folder: Path, number: int, segment: Segment) -> SegmentFacts:
-    """Write a segment so that it is either whole and on disk, or not there at all."""
+    """Write a segment so that its file is either complete on disk, or absent."""
     arrays = {
         "vectors": segment.vectors,
         "ordinals": segment.ordinals,
@@ -155,7 +155,7 @@ def sound_segment(folder: Path, facts: SegmentFacts) -> Segment:
     path = segment_path(folder, facts.number)
     try:
         segment = map_segment(folder, facts)
-        if checksum(folder, facts.number) != facts.sha256:
+        if sha256_of(path) != facts.sha256:
             raise damaged_segment(path, "its content is not what was written")
     except FileNotFoundError as error:
         raise damaged_segment(path, "it is missing") from error
@@ -171,14 +171,8 @@ def damaged_segment(path: Path, how: str) -> IndexFolderError:
     )
 
 
-def checksum(folder: Path, number: int) -> str:
-    """Hash a segment's file."""
-    with segment_path(folder, number).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _fits(segment: Segment, facts: SegmentFacts) -> bool:
-    """Check what costs nothing, so that readers never look up a vector that is not there."""
+    """Check what costs nothing, so that readers never look up a vector beyond the file's end."""
     return (
         segment.vectors.ndim == 2
         and len(segment.ordinals) == len(segment.counts) == facts.documents

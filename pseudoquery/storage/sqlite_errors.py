@@ -1,4 +1,4 @@
-"""What the disk and SQLite can say, turned into one sentence that a user can act on."""
+"""Errors of the disk and of SQLite, each as one sentence that a user can act on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pseudoquery.files import disk_errors, full_disk_sentence
 
 @contextmanager
 def sqlite_errors(folder: Path) -> Iterator[None]:
-    """Turn what the disk and SQLite can say into one sentence that a user can act on."""
+    """Turn an error of the disk or of SQLite into one sentence that a user can act on."""
     try:
         with disk_errors(folder):
             yield
@@ -23,7 +23,7 @@ def sqlite_errors(folder: Path) -> Iterator[None]:
         # SQLite quotes what it can't understand in its message.
         raise IndexFolderError(no_index_sentence(folder)) from error
     except UnicodeEncodeError as error:
-        # Documents are checked before they come here, so it was asked for; it can't be there.
+        # Documents are checked before they are stored, so a user has asked for this text.
         raise QueryError(f"{error.object!r} is not valid Unicode (a lone surrogate).") from error
 
 
@@ -47,7 +47,7 @@ def _database_sentence(folder: Path, error: sqlite3.DatabaseError) -> str:
 
 
 def no_index_sentence(folder: Path) -> str:
-    """Say that a file is no index, and what to do."""
+    """Say that a file is not an index, and what to do."""
     return (
         f"{folder / 'index.sqlite'} is not an index of pseudoquery, or is damaged; "
         "restore it from a backup, or build the index again."

@@ -1,4 +1,4 @@
-"""Connections to an index's SQLite file: one to write, and a few to read, kept for the next search.
+"""Connections to an index's SQLite file: one to write, and a few to read, used again and again.
 
 To open the file and read its schema takes longer than to find a query's candidates, so a connection
 that has read is used again. It must not outlive what it was opened for:
@@ -21,8 +21,8 @@ from pathlib import Path
 
 DATABASE = "index.sqlite"
 LOG = f"{DATABASE}-wal"
-KEPT = 4
-"""Connections that wait at most, for as many threads."""
+IDLE_CONNECTIONS = 4
+"""At most so many connections wait for the next search, for as many threads."""
 
 Version = tuple[int, ...]
 """What tells a file and its log from those that were there before."""
@@ -43,7 +43,7 @@ def connect(folder: Path, *, write: bool) -> sqlite3.Connection:
 
 
 def connect_to_read(folder: Path) -> tuple[sqlite3.Connection, bool]:
-    """Open it for reading, and say whether commits after that will be seen."""
+    """Open the file for reading; returns also whether later commits will be seen."""
     try:
         return connect(folder, write=False), True
     except sqlite3.OperationalError:
@@ -54,7 +54,7 @@ def connect_to_read(folder: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 def empty_log(connection: sqlite3.Connection) -> None:
-    """Bring a writer's commits from the log into the file, if no reader needs them there.
+    """Move a writer's commits from the log into the file, if no reader needs them in the log.
 
     SQLite does so when the last connection is closed, but readers keep theirs.
     """
@@ -80,12 +80,12 @@ class ReaderPool:
         """Give a connection for a while; its statements must have ended by then."""
         version = _version(self._folder)
         connection = self._take(version)
-        known = connection is not None
+        is_new = connection is None
         if connection is None:
-            connection, lasting = connect_to_read(self._folder)
-            version = version if lasting else None
+            connection, sees_commits = connect_to_read(self._folder)
+            version = version if sees_commits else None
         try:
-            if not known:
+            if is_new:
                 self._check(connection)
             yield connection
             if connection.in_transaction:
@@ -99,13 +99,13 @@ class ReaderPool:
         with _LOCK:
             stale = [entry for entry in self._idle if entry[0] != version]
             self._idle[:] = [entry for entry in self._idle if entry[0] == version]
-            found = self._idle.pop()[1] if self._idle else None
+            connection = self._idle.pop()[1] if self._idle else None
         _close(stale)
-        return found
+        return connection
 
     def _give_back(self, version: Version | None, connection: sqlite3.Connection) -> None:
         with _LOCK:
-            if version is not None and len(self._idle) < KEPT:
+            if version is not None and len(self._idle) < IDLE_CONNECTIONS:
                 self._idle.append((version, connection))
                 return
         connection.close()
@@ -133,19 +133,19 @@ def _close(entries: list[tuple[Version, sqlite3.Connection]]) -> None:
         entries.pop()[1].close()
 
 
-def _open(folder: Path, how: str, timeout: float = 5) -> sqlite3.Connection:
+def _open(folder: Path, options: str, timeout: float = 5) -> sqlite3.Connection:
     uri = (folder / DATABASE).resolve().as_uri()
     return sqlite3.connect(
-        f"{uri}?{how}", uri=True, isolation_level=None, timeout=timeout, check_same_thread=False
+        f"{uri}?{options}", uri=True, isolation_level=None, timeout=timeout, check_same_thread=False
     )
 
 
 def _version(folder: Path) -> Version | None:
     try:
-        known, log = (folder / DATABASE).stat(), (folder / LOG).stat()
+        file, log = (folder / DATABASE).stat(), (folder / LOG).stat()
     except OSError:
         return None  # Opening it will say what is wrong; or it makes the log.
-    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, log.st_ino
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, log.st_ino
 
 
 def _has_log(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""All vectors of one committed state, as arrays over the documents in order of their number."""
+"""All vectors of one committed state, as arrays over the documents in order of their ordinals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class VectorView:
-    """The vectors of one committed state, as arrays over all documents in order of their number."""
+    """The vectors of one committed state, as arrays over all documents in order of ordinals."""
 
     generation: int
     epoch: int
@@ -60,7 +60,7 @@ class VectorView:
 
     @cached_property
     def alive(self) -> Selection:
-        """What a search may find when nothing is filtered; kept, as most searches need it."""
+        """What a search may find when nothing is filtered; cached, as most searches need it."""
         return self.chosen(self.live)
 
     def chosen(self, documents: NDArray[np.bool_]) -> Selection:
@@ -77,11 +77,11 @@ class VectorView:
         return self.rows(np.arange(start, stop))
 
     def vectors_of(self, documents: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read the vectors of these documents (indices into `ordinals`), one after the other."""
+        """Read the vectors of the documents at these positions, one after the other."""
         return self.rows(ranges(self.offsets[documents], self.offsets[documents + 1]))
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read single vectors by their place among all, (rows, dim)."""
+        """Read single vectors by their position among all, (rows, dim)."""
         bounds = self._bounds
         owner = np.searchsorted(bounds, rows, side="right") - 1
         dimension = self.segments[0].vectors.shape[1] if self.segments else 0
@@ -89,8 +89,8 @@ class VectorView:
         # Rows mostly ascend, so that those of a segment stand together.
         runs = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(rows)]
         for start, stop in pairwise(runs if len(rows) else []):
-            number = owner[start]
-            _read(self.segments[number], rows[start:stop] - bounds[number], result[start:stop])
+            segment = owner[start]
+            _read(self.segments[segment], rows[start:stop] - bounds[segment], result[start:stop])
         return result
 
 
@@ -125,7 +125,7 @@ def make_view(
     generation: int,
     epoch: int,
     segments: tuple[Segment, ...],
-    dead: NDArray[np.int64],
+    deleted: NDArray[np.int64],
     norm: float,
 ) -> VectorView:
     """Join segments, in order, to arrays over all documents."""
@@ -133,5 +133,5 @@ def make_view(
     ordinals = np.concatenate([nothing, *(segment.ordinals for segment in segments)])
     counts = np.concatenate([nothing, *(segment.counts for segment in segments)])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    live = ~np.isin(ordinals, dead)
+    live = ~np.isin(ordinals, deleted)
     return VectorView(generation, epoch, segments, ordinals, offsets, live, norm)

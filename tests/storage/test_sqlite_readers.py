@@ -19,7 +19,7 @@ import pytest
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
 from pseudoquery.storage import sqlite_readers as connections
-from pseudoquery.storage.sqlite_readers import KEPT
+from pseudoquery.storage.sqlite_readers import IDLE_CONNECTIONS
 from pseudoquery.storage.store import IDENTITY, FolderStore
 from tests.storage.test_store import run_python
 from tests.support.crash_writer import SETTINGS, put
@@ -123,16 +123,18 @@ def test_after_an_error_a_connection_is_not_used_again(
 
 
 def test_no_more_wait_than_are_kept(store: FolderStore) -> None:
-    together = threading.Barrier(2 * KEPT)
+    together = threading.Barrier(2 * IDLE_CONNECTIONS)
 
     def read(_: int) -> list[str]:
         with store.snapshot() as snapshot:
             together.wait(60)
             return sorted(snapshot.ids().values())
 
-    with ThreadPoolExecutor(2 * KEPT) as pool:
-        assert list(pool.map(read, range(2 * KEPT))) == [["first"]] * 2 * KEPT
-    assert len(store._readers._idle) == KEPT
+    with ThreadPoolExecutor(2 * IDLE_CONNECTIONS) as pool:
+        assert (
+            list(pool.map(read, range(2 * IDLE_CONNECTIONS))) == [["first"]] * 2 * IDLE_CONNECTIONS
+        )
+    assert len(store._readers._idle) == IDLE_CONNECTIONS
 
 
 def test_an_index_that_nobody_uses_is_closed(tmp_path: Path) -> None:
