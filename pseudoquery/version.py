@@ -1,3 +1,3 @@
-"""The version, in a file that imports nothing, so that the build and `--version` are instant."""
+"""The version. This file imports nothing: the build and `--version` stay instant."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
