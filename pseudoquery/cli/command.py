@@ -1,6 +1,6 @@
-"""The command `pseudoquery`: a thin skin over the library, with `--json` everywhere.
+"""The command `pseudoquery`: its subcommands, and how it reports errors.
 
-Nothing heavy is imported until a command needs it, so `--help` is instant.
+A subcommand imports heavy libraries only when it runs: `--help` is instant.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from types import TracebackType
 import click
 
 from pseudoquery.cli.bench import bench
+from pseudoquery.cli.evaluate import evaluate
 from pseudoquery.cli.index_commands import add, compact, copy, delete, export, index, verify
 from pseudoquery.cli.options import path_type
-from pseudoquery.cli.research import evaluate, experiment, mine, train
+from pseudoquery.cli.research import experiment, mine, train
 from pseudoquery.cli.search_commands import explain, info, list_documents, search
 from pseudoquery.cli.serve import serve
 from pseudoquery.errors import PseudoqueryError
@@ -31,11 +32,11 @@ INTERRUPTED = 130
 def cli() -> None:
     """Search your documents by the questions they answer.
 
-    Each document is represented by a few vectors, its pseudo queries, and every answer says
+    pseudoquery represents each document by a few vectors, its pseudo queries. Every answer says
     whether it is proven to be exact.
 
-    Where a command asks for the FOLDER of an index, the address of a collection in Milvus will do
-    as well: http://HOST:PORT/NAME. If Milvus wants a token, set MILVUS_TOKEN.
+    A command that takes the FOLDER of an index also takes the address of a collection in Milvus:
+    http://HOST:PORT/NAME. If Milvus needs a token, set MILVUS_TOKEN.
     """
 
 
@@ -45,13 +46,13 @@ def cli() -> None:
     type=path_type,
     default=Path("demo-index"),
     show_default=True,
-    help="Where to make the demo's index.",
+    help="The folder for the index of the demo.",
 )
 def demo(folder: Path) -> None:
-    """Index the bundled articles and show what the method does on them."""
-    from pseudoquery.cli.demo import run
+    """Index bundled articles, ask questions, and compare figures."""
+    from pseudoquery.cli.demo import run_demo
 
-    run(folder)
+    run_demo(folder)
 
 
 for _command in (
@@ -77,11 +78,11 @@ for _command in (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command; an error a user can act on is one sentence on stderr and exit code 2."""
+    """Run the command; report bad input in one sentence on stderr, with exit code 2."""
     sys.excepthook = _report_bug
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that knows no emoji, or a file name that is not Unicode, is no error.
+        # A terminal without emoji, or a file name that is not Unicode, must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli.main(args=arguments, standalone_mode=False)
@@ -92,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted; everything acknowledged so far is safe.", err=True)
+        click.echo("Interrupted; every change reported so far is safe.", err=True)
         sys.exit(INTERRUPTED)
     except OSError as error:
         click.echo(f"Error: {error.filename or 'the system'}: {error.strerror}.", err=True)
@@ -102,12 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
 def _report_bug(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Say what happened in one sentence; developers get the traceback by setting a variable."""
+    """Report a bug in one sentence; with PSEUDOQUERY_DEBUG=1, print the traceback instead."""
     if os.environ.get("PSEUDOQUERY_DEBUG"):
         sys.__excepthook__(kind, error, trace)
         return
     click.echo(
-        f"Error: {kind.__name__}: {error}. This is a bug in pseudoquery: please report it, with "
-        "what PSEUDOQUERY_DEBUG=1 prints.",
+        f"Error: {kind.__name__}: {error}. This is a bug in pseudoquery: please report it with the "
+        "output of the same command under PSEUDOQUERY_DEBUG=1.",
         err=True,
     )

@@ -1,4 +1,4 @@
-"""The two-minute tour: index bundled articles, answer questions, compare with the usual ways."""
+"""The tour: index bundled articles, answer questions, and compare with other ways to search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from pseudoquery.cli.terminal import bar, console, show_answer, working
+from pseudoquery.cli.terminal import console, show_answer, show_bar, show_status
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.corpus.documents import read_documents
 from pseudoquery.encoding.encode import document_text, pool_texts, read_texts
@@ -30,49 +30,49 @@ QUESTIONS = (
 )
 
 
-def run(folder: Path, data: Path | None = None) -> None:
-    """Carry out the tour, making two indexes in this folder and beside it."""
+def run_demo(folder: Path, data: Path | None = None) -> None:
+    """Run the tour, and make two indexes: FOLDER and FOLDER-single."""
     with as_file(files("pseudoquery") / "data" / "squad-dev") as bundled:
         data = data or bundled
-        index = _create(folder)
-        single = _create(folder.with_name(f"{folder.name}-single"), preset("single-vector"))
-        _fill(data, index, single)
+        index = _create_index(folder)
+        single = _create_index(folder.with_name(f"{folder.name}-single"), preset("single-vector"))
+        _fill_indexes(data, index, single)
         _show_questions(index)
         _show_table(data, index, single)
     _show_next_steps(folder)
 
 
-def _create(folder: Path, representation: Representation | None = None) -> Index:
-    """Make an empty index, in place of an earlier tour's; as the model has learnt, if not told."""
+def _create_index(folder: Path, representation: Representation | None = None) -> Index:
+    """Make an empty index; it replaces the index of an earlier tour."""
     if folder.exists():
         if not (folder / "index.sqlite").exists():
             raise IndexFolderError(f"{folder} exists and is not an index; choose another --folder.")
         shutil.rmtree(folder)
-    with working("Loading the encoder"):
+    with show_status("Loading the encoder"):
         return Index.create(folder, representation=representation)
 
 
-def _fill(data: Path, index: Index, single: Index) -> None:
-    """Read the documents once, and pool them twice: k pseudo queries, and one vector."""
+def _fill_indexes(data: Path, index: Index, single: Index) -> None:
+    """Encode the documents once, and pool them twice: to pseudo queries, and to one vector."""
     count = sum(1 for _ in read_documents(data))
     console.print(
-        f"\nIndexing 48 Wikipedia articles in {count} documents: [bold]{index.representation.k} "
-        "pseudo queries[/bold] for each and, to compare, one vector …"
+        f"\nIndexing 48 Wikipedia articles as {count} documents, each with "
+        f"[bold]{index.representation.k} pseudo queries[/bold] and, to compare, one vector …"
     )
     start = time.perf_counter()
-    with bar(total=count) as advance:
+    with show_bar(total=count) as advance:
         for batch in batch_documents(read_documents(data)):
             texts = [document_text(document)[0] for document in batch]
             reading = read_texts(index.model, texts, "document")
-            for one in (index, single):
-                encoded = pool_texts(pooling_of(one.model), reading, "document")
-                one.add_vectors(batch, [each.vectors for each in encoded])
+            for target in (index, single):
+                encoded = pool_texts(pooling_of(target.model), reading, "document")
+                target.add_vectors(batch, [document.vectors for document in encoded])
             advance(len(batch))
     facts = index.info()
     console.print(
-        f"{facts['documents']} documents, {facts['vectors']:,} pseudo queries, "
-        f"{facts['vector_bytes_per_document']:,} bytes of vectors per document, "
-        f"in {time.perf_counter() - start:.0f} s."
+        f"Indexed {facts['documents']} documents with {facts['vectors']:,} pseudo queries in "
+        f"{time.perf_counter() - start:.0f} seconds; the vectors of a document take "
+        f"{facts['vector_bytes_per_document']:,} bytes."
     )
 
 
@@ -85,7 +85,7 @@ def _show_questions(index: Index) -> None:
 
 def _show_table(data: Path, index: Index, single: Index) -> None:
     dataset = load_dataset(str(data), "dev")
-    ways = {
+    methods = {
         "BM25 (words)": (index, SearchPlan(20, "bm25")),
         "one vector per document": (single, SearchPlan(20, exact=True)),
         "pseudo queries": (index, SearchPlan(20, exact=True)),
@@ -96,9 +96,9 @@ def _show_table(data: Path, index: Index, single: Index) -> None:
     table.add_column("")
     for heading in ("MRR@10", "top-20"):
         table.add_column(heading, justify="right")
-    with bar(len(ways) * count, "Asking all questions") as advance:
-        for name, (asked, ask) in ways.items():
-            run = search_all(asked, dataset, ask, advance)
+    with show_bar(len(methods) * count, "Asking all questions") as advance:
+        for name, (searched, plan) in methods.items():
+            run = search_all(searched, dataset, plan, advance)
             figures = evaluate(run, dataset.qrels, ("RR@10", "Success@20"))
             table.add_row(name, *(f"{100 * value:.1f}" for value in figures.values()))
     console.print(table)
@@ -106,7 +106,7 @@ def _show_table(data: Path, index: Index, single: Index) -> None:
 
 def _show_next_steps(folder: Path) -> None:
     console.print(
-        "\nThe encoder has learnt from other articles and questions of the same kind. Now try:\n"
+        "\nThe encoder was trained on other articles and questions of the same kind. Now try:\n"
         f'  pseudoquery search {folder} "your question"\n'
         f'  pseudoquery explain {folder} "Who was Luther\'s wife?" dev-26-w11\n'
         "  pseudoquery index your-documents.jsonl --out my-index\n"

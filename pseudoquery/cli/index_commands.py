@@ -1,21 +1,23 @@
-"""Commands that make and change an index."""
+"""Commands that make, change, copy and check an index."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pseudoquery.building.location import Location, is_address, open_index
+from pseudoquery.cli.hints import print_text_hint
 from pseudoquery.cli.options import (
-    as_json,
     cluster_option,
-    columns_option,
+    column_option,
     explicit_options,
     first_step_option,
-    folder_argument,
+    json_option,
     k_option,
+    location_argument,
     location_type,
     long_option,
     model_option,
@@ -23,7 +25,7 @@ from pseudoquery.cli.options import (
     preset_option,
     where_option,
 )
-from pseudoquery.cli.output import Skipped, count_of, print_json, report_added, with_progress
+from pseudoquery.cli.output import Skipped, format_count, print_json, report_added
 from pseudoquery.encoding.precision import PRECISIONS
 from pseudoquery.errors import PseudoqueryError, QueryError
 
@@ -32,7 +34,7 @@ on_error_option = click.option(
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What to do with a record that can't be used: stop, or skip it and count.",
+    help="What to do with a record that can't be used: stop, or skip it and count it.",
 )
 
 
@@ -40,10 +42,10 @@ on_error_option = click.option(
 @click.argument("source")
 @click.option(
     "--out",
-    "folder",
+    "location",
     type=location_type,
     required=True,
-    help="The folder to make the index in, or the address of a new collection in Milvus.",
+    help="The folder of the new index, or the address of a new collection in Milvus.",
 )
 @model_option
 @preset_option
@@ -54,24 +56,24 @@ on_error_option = click.option(
     type=click.Choice(["float16", "float32", "int8"]),
     default="float16",
     show_default=True,
-    help="How vectors are stored.",
+    help="The type of the numbers in the stored vectors.",
 )
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
     show_default=True,
-    help="What the encoder computes in, now and whenever the index is asked; bfloat16 is faster on "
-    "processors made for it, and OpenVINO (an extra) faster still on CPUs.",
+    help="What the encoder computes in, now and in every search. bfloat16 is faster on processors "
+    "that support it; OpenVINO (an extra) is even faster on CPUs.",
 )
 @first_step_option
 @cluster_option
-@columns_option
+@column_option
 @on_error_option
-@as_json
+@json_option
 def index(
     source: str,
-    folder: Location,
+    location: Location,
     preset_name: str | None,
     k: int | None,
     first_step: str | None,
@@ -81,14 +83,17 @@ def index(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Make an index of SOURCE: a .jsonl, .tsv, .csv or text file, a BEIR folder, a folder of .jsonl
-    or of text files, a Hugging Face dataset (a saved folder, a .parquet file or folder, or hf:NAME
-    for one on the Hub), .jsonl or .parquet at an address (s3://..., https://...), or - for JSON
-    lines on standard input.
+    """Make an index of the documents in SOURCE.
 
-    If it is interrupted, run the same command again: it goes on where it stopped.
+    SOURCE is a .jsonl, .tsv, .csv or text file; a BEIR folder; a folder of .jsonl or text files;
+    a Hugging Face dataset (a saved folder, a .parquet file or folder, or hf:NAME on the Hub);
+    a remote .jsonl or .parquet file or folder (s3://..., https://...); or - for JSON lines on
+    standard input.
+
+    If indexing is interrupted, run the same command again: it continues where it stopped.
     """
     from pseudoquery.building.build import build
+    from pseudoquery.cli.terminal import show_progress
     from pseudoquery.method.presets import index_settings
 
     if preset_name or k:
@@ -96,191 +101,210 @@ def index(
 
         settings["representation"] = chosen_representation(settings["model"], preset_name, k)
     settings |= (
-        index_settings(preset_name) | explicit_options(["long"]) | _in_milvus(folder, first_step)
+        index_settings(preset_name)
+        | explicit_options(["long"])
+        | _milvus_settings(location, first_step)
     )
     skipped = Skipped(on_error)
     if cluster is None:
-        batches = build(source, folder, on_bad=skipped.on_bad, columns=columns, **settings)
-        report_added(with_progress(batches, source), skipped, as_json)
+        batches = build(source, location, on_bad=skipped.on_bad, columns=columns, **settings)
+        report_added(show_progress(batches, source), skipped, as_json)
     else:
-        _index_on(cluster, source, folder, skipped, as_json, columns=columns, **settings)
+        _index_on_cluster(cluster, source, location, skipped, as_json, columns=columns, **settings)
 
 
 @click.command()
-@folder_argument
+@location_argument
 @click.argument("source")
-@columns_option
+@column_option
 @on_error_option
-@as_json
+@json_option
 def add(
-    folder: Location, source: str, columns: dict[str, str], on_error: str, as_json: bool
+    location: Location, source: str, columns: dict[str, str], on_error: str, as_json: bool
 ) -> None:
-    """Add the documents of SOURCE to the index in FOLDER; ones with a known id are replaced."""
+    """Add the documents in SOURCE to the index in FOLDER.
+
+    A document replaces the document in the index that has the same id.
+    """
+    from pseudoquery.cli.terminal import show_progress
     from pseudoquery.corpus.documents import read_documents
 
     skipped = Skipped(on_error)
     documents = read_documents(source, on_bad=skipped.on_bad, columns=columns)
-    batches = open_index(folder).add_in_batches(documents)
-    report_added(with_progress(batches, source), skipped, as_json)
+    batches = open_index(location).add_in_batches(documents)
+    report_added(show_progress(batches, source), skipped, as_json, verb="Added")
 
 
 @click.command()
-@folder_argument
+@location_argument
 @click.argument("ids", nargs=-1, required=True)
-@as_json
-def delete(folder: Location, ids: tuple[str, ...], as_json: bool) -> None:
-    """Delete the documents with these IDS."""
-    deleted = open_index(folder).delete(ids)
+@json_option
+def delete(location: Location, ids: tuple[str, ...], as_json: bool) -> None:
+    """Delete the documents with these IDS from the index in FOLDER."""
+    deleted = open_index(location).delete(ids)
     missing = [id_ for id_ in ids if id_ not in deleted]
     if as_json:
         print_json({"deleted": deleted, "missing": missing})
-    else:
-        click.echo(f"Deleted {count_of(len(deleted), 'document')}.")
+    elif not missing:
+        click.echo(f"Deleted {format_count(len(deleted), 'document')}.")
     if missing:
-        raise PseudoqueryError(
-            f"{folder} has no document with the id {missing[0]!r}"
-            + (f" and {len(missing) - 1} more" if missing[1:] else "")
-            + "."
-        )
+        done = f"deleted {format_count(len(deleted), 'document')}" if deleted else "deleted nothing"
+        shown = ", ".join(map(repr, missing[:5]))
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        nouns = "document with the id" if len(missing) == 1 else "documents with the ids"
+        raise PseudoqueryError(f"{done}: {location} has no {nouns} {shown}{more}.")
 
 
 @click.command()
-@folder_argument
+@location_argument
 @click.argument("out", type=path_type)
 @click.option(
     "--format",
-    "form",
+    "format_",
     type=click.Choice(["beir", "parquet"]),
     default="beir",
     show_default=True,
-    help="A BEIR folder, or a Hugging Face dataset of Parquet files.",
+    help="Write a BEIR folder, or a Hugging Face dataset of Parquet files.",
 )
 @where_option
-@click.option("--dataset", help="A test collection whose queries and judgements to write as well.")
-@click.option("--split", help="The collection's split, such as test.")
-@as_json
+@click.option("--dataset", help="Also export the queries and judgements of this test collection.")
+@click.option("--split", help="The split of the test collection, such as test.")
+@json_option
 def export(
-    folder: Location,
+    location: Location,
     out: Path,
-    form: Any,
+    format_: Any,
     conditions: tuple[str, ...],
     dataset: str | None,
     split: str | None,
     as_json: bool,
 ) -> None:
-    """Write the documents in FOLDER into the new folder OUT, for other programs.
+    """Export the documents in FOLDER to the new folder OUT.
 
     `pseudoquery index OUT` makes an index of the same documents.
     """
-    from pseudoquery.cli.terminal import working
+    from pseudoquery.cli.terminal import show_status
     from pseudoquery.corpus.datasets import load_dataset
     from pseudoquery.corpus.export import JudgedSplit, export
     from pseudoquery.storage.filters import parse_filter
 
     if (dataset is None) != (split is None):
-        raise QueryError("--dataset and --split go together; give both, or neither.")
+        raise QueryError("--dataset and --split go together; give both or neither.")
     judged = None
     if dataset is not None and split is not None:
         judged = JudgedSplit(load_dataset(dataset, split), split)
-    documents = open_index(folder).documents(parse_filter(conditions))
-    with working("Exporting"):
-        done = export(documents, out, form, judged=judged)
+    index = open_index(location)
+    where = parse_filter(conditions)
+    with show_status("Exporting"):
+        exported = export(index.documents(where), out, format_, judged=judged)
     if as_json:
-        print_json(done)
+        print_json(asdict(exported))
         return
-    also = f", {done.queries:,} queries and {count_of(done.judgements, 'judgement')}"
-    click.echo(f"Wrote {count_of(done.documents, 'document')}{also if judged else ''} to {out}.")
+    written = format_count(exported.documents, "document")
+    if judged:
+        queries = format_count(exported.queries, "query", "queries")
+        written += f", {queries} and {format_count(exported.judgements, 'judgement')}"
+    click.echo(f"Wrote {written} to {out}.")
+    if not exported.documents:
+        print_text_hint(index, where)
 
 
 @click.command()
 @click.argument("source", type=location_type)
 @click.argument("target", type=location_type)
 @first_step_option
-@as_json
+@json_option
 def copy(source: Location, target: Location, first_step: str | None, as_json: bool) -> None:
-    """Copy an index with its vectors as they are: from the folder SOURCE into the collection TARGET
-    of Milvus, or from a collection into a new folder.
+    """Copy an index between a folder and Milvus.
 
-    If a copy to Milvus is interrupted, run the same command again: it goes on where it stopped.
+    One of SOURCE and TARGET is a folder, the other is the address of a collection in Milvus. The
+    vectors are copied as they are; nothing is encoded again.
+
+    If a copy to Milvus is interrupted, run the same command again: it continues where it stopped.
     """
     from pseudoquery.building.copy import copy_index
-    from pseudoquery.cli.terminal import working
+    from pseudoquery.cli.terminal import show_status
 
-    how = _in_milvus(target, first_step)
-    with working("Copying"):
-        copied = copy_index(source, target, **how)
+    settings = _milvus_settings(target, first_step)
+    with show_status("Copying"):
+        copied = copy_index(source, target, **settings)
     if as_json:
         print_json({"copied": copied})
     else:
-        click.echo(f"Copied {count_of(copied, 'document')} to {target}.")
+        click.echo(f"Copied {format_count(copied, 'document')} to {target}.")
 
 
 @click.command()
-@folder_argument
-@click.option("--repair", is_flag=True, help="Make damaged vectors anew from the documents.")
-@as_json
-def verify(folder: Location, repair: bool, as_json: bool) -> None:
-    """Check every file, document and vector in FOLDER against its checksum."""
-    from pseudoquery.cli.terminal import working
+@location_argument
+@click.option(
+    "--repair", is_flag=True, help="Replace damaged vectors: encode their documents again."
+)
+@json_option
+def verify(location: Location, repair: bool, as_json: bool) -> None:
+    """Check all files, documents and vectors in FOLDER.
 
-    opened = open_index(folder)
+    Each is compared with the checksum that was stored with it.
+    """
+    from pseudoquery.cli.terminal import show_status
+
+    index = open_index(location)
     repaired = 0
-    with working("Verifying"):
-        problems = opened.verify()
+    with show_status("Verifying"):
+        problems = index.verify()
         if problems and repair:
-            repaired = opened.repair()
-            problems = opened.verify()
+            repaired = index.repair()
+            problems = index.verify()
     if as_json:
         print_json({"ok": not problems, "problems": problems, "repaired": repaired})
     elif not problems:
-        done = f" ({count_of(repaired, 'document')} encoded again)" if repaired else ""
-        click.echo(f"{folder} is sound{done}.")
+        done = f"; encoded {format_count(repaired, 'document')} again" if repaired else ""
+        click.echo(f"{location} is sound{done}.")
     if problems:
         shown = "; ".join(problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         advice = (
             "restore it from a backup, or build it again"
             if repair
-            else f"`pseudoquery verify {folder} --repair` makes damaged vectors anew"
+            else f"`pseudoquery verify {location} --repair` repairs damaged vectors"
         )
-        raise PseudoqueryError(f"{folder} is damaged: {shown}{more}; {advice}.")
+        raise PseudoqueryError(f"{location} is damaged: {shown}{more}; {advice}.")
 
 
 @click.command()
-@folder_argument
-@as_json
-def compact(folder: Location, as_json: bool) -> None:
-    """Give the disk space of deleted documents in FOLDER back."""
-    opened = open_index(folder)
-    before = opened.info().get("bytes")  # Milvus does not say
-    opened.compact()
-    after = opened.info().get("bytes")
+@location_argument
+@json_option
+def compact(location: Location, as_json: bool) -> None:
+    """Free the disk space of deleted documents in FOLDER."""
+    index = open_index(location)
+    before = index.info().get("bytes")  # Milvus does not say
+    index.compact()
+    after = index.info().get("bytes")
     if as_json:
         print_json({"bytes_before": before, "bytes_after": after})
     elif before is None:
-        click.echo(f"Milvus has begun to compact {folder}.")
+        click.echo(f"Milvus has started to compact {location}.")
     else:
-        click.echo(f"{before:,} bytes before, {after:,} after.")
+        click.echo(f"{location} took {before:,} bytes, and now takes {after:,}.")
 
 
-def _in_milvus(target: Location, first_step: str | None) -> dict[str, str]:
-    """Return the settings that only a collection in Milvus has, as far as they were given."""
-    if first_step and not is_address(target):
-        raise QueryError("--first-step is for an index in Milvus; for a folder, leave it out.")
+def _milvus_settings(location: Location, first_step: str | None) -> dict[str, str]:
+    """Return the settings that only an index in Milvus has; a folder refuses them."""
+    if first_step and not is_address(location):
+        raise QueryError("--first-step is only for an index in Milvus; leave it out for a folder.")
     return {"first_step": first_step} if first_step else {}
 
 
-def _index_on(
-    cluster: str, source: str, folder: Location, skipped: Skipped, as_json: bool, **settings: Any
+def _index_on_cluster(
+    cluster: str, source: str, location: Location, skipped: Skipped, as_json: bool, **settings: Any
 ) -> None:
-    from pseudoquery.cli.terminal import bar, line_count
-    from pseudoquery.cluster.build import build_on
+    from pseudoquery.cli.terminal import count_lines, show_bar
+    from pseudoquery.cluster.build import build_on_cluster
 
-    with bar(line_count(source)) as advance:
-        batches = build_on(
+    with show_bar(count_lines(source)) as advance:
+        batches = build_on_cluster(
             cluster,
             source,
-            folder,
+            location,
             on_bad=skipped.on_bad,
             on_encoded=advance,
             **settings,

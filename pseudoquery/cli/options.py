@@ -1,4 +1,4 @@
-"""Options that several commands have in common, said once."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pseudoquery.errors import QueryError
 
 
 class _PathType(click.Path):
-    """A path, or if `addresses`, also the address of a collection in Milvus as it stands."""
+    """A path on this machine or, with `addresses`, the address of a collection in Milvus."""
 
     def __init__(self, *, addresses: bool) -> None:
-        # That a folder can't be read is for the store to say, which knows what to do.
+        # The store reports a folder that can't be read, because it knows what to do about it.
         super().__init__(path_type=Path, readable=False)
         self._addresses = addresses
 
@@ -26,82 +26,87 @@ class _PathType(click.Path):
         if not is_address(value):
             return super().convert(value, *context)
         if not self._addresses:
-            raise QueryError(f"{value} is an address; here, give a path on this machine.")
+            raise QueryError(f"{value} is an address; give a path on this machine.")
         return value
 
 
 path_type = _PathType(addresses=False)
 location_type = _PathType(addresses=True)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-folder_argument = click.argument("folder", type=location_type)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for other programs.")
+location_argument = click.argument("location", metavar="FOLDER", type=location_type)
 first_step_option = click.option(
     "--first-step",
     type=click.Choice(["FLAT", "HNSW", "IVF_FLAT"]),
-    help="In Milvus: the engine's structure. With FLAT, the default, answers can be proven.",
+    help="The structure of the first step in Milvus. With FLAT, the default, answers can be proven "
+    "exact.",
 )
 model_option = click.option(
     "--model",
     default="default",
     show_default=True,
-    help="A model's folder, its id on the Hugging Face Hub, or 'default'.",
+    help="The encoder: 'default' (the bundled model), a folder, or an id on the Hugging Face Hub.",
 )
 preset_option = click.option(
     "--preset",
     "preset_name",
-    help="Another representation than the model's own: recommended, paper-passage, "
+    help="Replace the model's representation by this one: recommended, paper-passage, "
     "paper-document, paper-openqa, released-code, single-vector or late-interaction.",
 )
-k_option = click.option("--k", type=click.IntRange(min=1), help="Pseudo queries per document.")
+k_option = click.option(
+    "--k", type=click.IntRange(min=1), help="How many pseudo queries each document has."
+)
 long_option = click.option(
     "--long",
     type=click.Choice(["windows", "truncate"]),
     default="windows",
     show_default="windows, or truncate with a preset of the paper",
-    help="Read long documents whole, or only their beginning.",
+    help="Encode all of a long document, or only its beginning.",
 )
 mode_option = click.option(
     "--mode",
     type=click.Choice(["dense", "bm25", "hybrid"]),
     default="dense",
     show_default=True,
-    help="By meaning, by words, or both.",
+    help="Search by meaning, by words, or by both.",
 )
 exact_option = click.option(
-    "--exact", is_flag=True, help="Search on until the answer is proven exact."
+    "--exact", is_flag=True, help="Search until the answer is proven exact."
 )
 
 
-def _columns(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """Read FIELD=NAME as typed."""
+def _parse_columns(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Read FIELD=NAME."""
     columns: dict[str, str] = {}
-    for text in given:
+    for text in values:
         field, name = text.partition("=")[::2]
         if field not in ("id", "text", "title") or not name or field in columns:
             raise QueryError(
-                f"--column {text} is not understood; write id=NAME, text=NAME or title=NAME, "
-                "each at most once."
+                f"--column {text} can't be used; write id=NAME, text=NAME or title=NAME, each at "
+                "most once."
             )
         columns[field] = name
     return columns
 
 
-columns_option = click.option(
+column_option = click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="FIELD=NAME",
-    callback=_columns,
-    help="Which column of a Hugging Face dataset is the id, the text or the title, if it has "
-    "another name: text=passage. May be given several times.",
+    callback=_parse_columns,
+    help="The column of a Hugging Face dataset that holds the id, the text or the title, if it has "
+    "another name: text=passage. Repeat the option for several columns.",
 )
 cluster_option = click.option(
     "--on",
     "cluster",
     metavar="CLUSTER",
-    help="Spread the work over a Ray cluster: 'auto' for the one this machine belongs to, the "
-    "HOST:PORT of its head node, ray://HOST:PORT, or 'local' to start one here.",
+    help="Spread the work over a Ray cluster: 'auto' for the cluster that this machine belongs to, "
+    "HOST:PORT of a head node, ray://HOST:PORT, or 'local' to start a cluster here.",
 )
-split_option = click.option("--split", required=True, help="The split to use, such as dev.")
+split_option = click.option(
+    "--split", required=True, help="The split of the test collection, such as dev."
+)
 SEARCH_SETTINGS = ("structure", "recall", "recall_vectors", "fusion", "weight")
 _SEARCH_OPTIONS = (
     click.option(
@@ -109,44 +114,45 @@ _SEARCH_OPTIONS = (
         type=click.Choice(["auto", "flat", "flat8", "hnsw", "hnsw8", "ivf", "ivf8"]),
         default="auto",
         show_default=True,
-        help="The first step, or auto: a GPU, if one is there, or by size.",
+        help="The structure of the first step. auto uses a GPU if there is one; without a GPU, it "
+        "chooses by the size of the index.",
     ),
     click.option(
         "--recall",
         type=int,
         default=200,
         show_default=True,
-        help="Documents to recall in the first step; flat8 needs none.",
+        help="How many documents the first step recalls; flat8 does not need it.",
     ),
     click.option(
         "--recall-vectors",
         type=int,
-        help="Recall this many vectors instead; the paper's setting is 1000*k.",
+        help="Recall this many vectors instead of documents; the paper recalls 1000*k.",
     ),
     click.option(
         "--fusion",
         type=click.Choice(["rrf", "weighted"]),
         default="weighted",
         show_default=True,
-        help="How a hybrid search fuses its two rankings.",
+        help="How a hybrid search joins its two rankings.",
     ),
     click.option(
         "--weight",
         type=float,
         default=0.5,
         show_default=True,
-        help="The part of meaning in a weighted fusion.",
+        help="The weight of meaning in a weighted fusion, from 0 to 1.",
     ),
 )
 
 
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that become SearchSettings."""
-    return reduce(lambda made, option: option(made), reversed(_SEARCH_OPTIONS), command)
+    return reduce(lambda inner, option: option(inner), reversed(_SEARCH_OPTIONS), command)
 
 
 def explicit_options(names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the running command's options that were given, and not left to default."""
+    """Return the options that the user gave; options left at their default are not among them."""
     context = click.get_current_context()
     return {
         name: context.params[name]
@@ -156,10 +162,10 @@ def explicit_options(names: Iterable[str]) -> dict[str, Any]:
 
 
 def refuse_without_effect(names: Iterable[str], beside: str) -> None:
-    """Refuse options that were given and would change nothing beside another one."""
-    useless = explicit_options(names)
+    """Refuse options that the user gave and that change nothing beside another option."""
+    explicit = explicit_options(names)
     for option in click.get_current_context().command.params:
-        if option.name in useless:
+        if option.name in explicit:
             raise QueryError(f"{option.opts[0]} has no effect {beside}; leave it out.")
 
 
@@ -168,6 +174,6 @@ where_option = click.option(
     "conditions",
     multiple=True,
     metavar="CONDITION",
-    help="Only documents whose metadata fit: year>=1990, topic=law, 'topic in law,history'. "
-    "May be given several times; all must hold.",
+    help="Only documents whose metadata match: year>=1990, topic=law, 'topic in law,history'. "
+    "Repeat the option to add conditions; all must hold.",
 )

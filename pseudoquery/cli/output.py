@@ -1,9 +1,8 @@
-"""What commands print: JSON, progress, counts, and what was skipped."""
+"""What several commands print: JSON, counts, and skipped records."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,75 +11,67 @@ import click
 from pseudoquery.errors import CorpusError
 
 if TYPE_CHECKING:
-    from pseudoquery.records import Added
+    from pseudoquery.records import Added, Document
 
 
 class Skipped:
-    """Counts records that can't be used, and says what was wrong with the first ones."""
+    """Counts the records that can't be used, and prints what is wrong with the first of them."""
 
-    SHOWN = 5
+    MAX_PRINTED = 5
 
     def __init__(self, on_error: str) -> None:
         self.count = 0
         self._stop = on_error == "stop"
 
     def on_bad(self, error: CorpusError) -> None:
-        """Raise, or tell and go on."""
+        """Raise the error, or print it and continue."""
         if self._stop:
-            raise CorpusError(f"{error} (--on-error skip would leave such records out.)")
+            raise CorpusError(f"{error} (To skip such records, use --on-error skip.)")
         self.count += 1
-        if self.count <= self.SHOWN:
+        if self.count <= self.MAX_PRINTED:
             click.echo(f"Skipped: {error}", err=True)
-        elif self.count == self.SHOWN + 1:
-            click.echo("Skipped: more, which are only counted.", err=True)
+        elif self.count == self.MAX_PRINTED + 1:
+            click.echo("Skipped more records, which are only counted.", err=True)
 
 
-def with_progress(batches: Iterable[Added], source: str) -> Iterable[Added]:
-    """Show a progress bar over batches, where a person is looking."""
-    from pseudoquery.cli.terminal import progress
-
-    return progress(batches, source)
-
-
-def report_added(batches: Iterable[Added], skipped: Skipped, as_json: bool) -> None:
-    """Take in all batches, then say what was added and what was skipped."""
+def report_added(
+    batches: Iterable[Added], skipped: Skipped, as_json: bool, verb: str = "Indexed"
+) -> None:
+    """Run all batches, then print how many documents were added, and how many were not."""
+    from pseudoquery.json_records import added_to_dict
     from pseudoquery.records import Added
 
-    totals = dict.fromkeys(("added", "updated", "unchanged", "cut"), 0)
-    for batch in batches:
-        for name in totals:
-            totals[name] += getattr(batch, name)
+    added = sum(batches, Added())
     if as_json:
-        print_json({**totals, "skipped": skipped.count})
+        print_json({**added_to_dict(added), "skipped": skipped.count})
         return
-    done = Added(**totals)
-    parts = [f"Indexed {count_of(done.added, 'document')}"]
-    parts += [f"updated {done.updated:,}"] if done.updated else []
-    parts += [f"{done.unchanged:,} were already there"] if done.unchanged else []
+    parts = [f"{verb} {format_count(added.added, 'document')}"]
+    parts += [f"updated {added.updated:,}"] if added.updated else []
+    parts += [f"left {added.unchanged:,} unchanged"] if added.unchanged else []
     parts += [f"skipped {skipped.count:,}"] if skipped.count else []
     click.echo(", ".join(parts) + ".")
-    if done.cut:
-        click.echo(
-            f"Only the beginning of {count_of(done.cut, 'long document')} was read; "
-            "--long windows reads all."
-        )
+    if added.cut:
+        click.echo(describe_cut(added.cut))
 
 
-def count_of(number: int, what: str) -> str:
-    """Count things in words: 1 document, 2 documents."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+def describe_cut(count: int) -> str:
+    """Say that only the beginning of some documents was encoded."""
+    documents = format_count(count, "long document")
+    return f"Encoded only the beginning of {documents}; --long windows encodes whole documents."
+
+
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """Write a number with its noun: 1 document, 2 documents."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
-    click.echo(json.dumps(value, default=plain, ensure_ascii=False))
+    click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def plain(value: Any) -> Any:
-    """Turn a record into a dictionary."""
-    from dataclasses import asdict, is_dataclass
+def document_with_origin(document: Document) -> dict[str, Any]:
+    """Write a document with its origin, which the JSON of the commands calls `place`."""
+    from pseudoquery.json_records import document_to_dict
 
-    if is_dataclass(value) and not isinstance(value, type):
-        # JSON has no minus infinity, the score of a document without vectors.
-        return {name: None if one == -math.inf else one for name, one in asdict(value).items()}
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    return {**document_to_dict(document), "place": document.origin}

@@ -1,4 +1,4 @@
-"""Commands that ask an index."""
+"""Commands that read an index: search, explain, list, info."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from typing import Any
 import click
 
 from pseudoquery.building.location import Location, open_index
+from pseudoquery.cli.hints import print_text_hint
 from pseudoquery.cli.options import (
-    as_json,
     exact_option,
-    folder_argument,
+    json_option,
+    location_argument,
     mode_option,
     search_options,
     where_option,
 )
-from pseudoquery.cli.output import count_of, print_json
+from pseudoquery.cli.output import document_with_origin, format_count, print_json
 
 
 @click.command()
-@folder_argument
+@location_argument
 @click.argument("query")
-@click.option("--top", type=int, default=10, show_default=True, help="How many documents.")
+@click.option("--top", type=int, default=10, show_default=True, help="How many documents to find.")
 @where_option
 @exact_option
 @mode_option
 @search_options
-@as_json
+@json_option
 def search(
-    folder: Location,
+    location: Location,
     query: str,
     top: int,
     conditions: tuple[str, ...],
@@ -38,68 +39,80 @@ def search(
     **settings: Any,
 ) -> None:
     """Find the documents in FOLDER that best answer QUERY."""
-    from pseudoquery.cli.terminal import show_answer, working
+    from pseudoquery.cli.terminal import show_answer, show_status
+    from pseudoquery.json_records import answer_to_dict
     from pseudoquery.search.settings import SearchSettings
     from pseudoquery.storage.filters import parse_filter
 
-    opened = open_index(folder)
-    with working("Searching"):
-        answer = opened.search(
+    index = open_index(location)
+    where = parse_filter(conditions)
+    with show_status("Searching"):
+        answer = index.search(
             query,
             top,
-            where=parse_filter(conditions),
+            where=where,
             exact=exact,
             mode=mode,
             settings=SearchSettings(**settings),
         )
     if as_json:
-        print_json(answer)
+        print_json(answer_to_dict(answer))
         return
-    show_answer(opened, answer, mode)
-    if len(answer.hits) < top and not conditions:
-        click.echo(f"These are all that were found among {count_of(len(opened), 'document')}.")
+    show_answer(index, answer, mode)
+    if not answer.hits:
+        print_text_hint(index, where)
+    elif len(answer.hits) < top and not where:
+        click.echo(f"The search found no others among {format_count(len(index), 'document')}.")
 
 
 @click.command()
-@folder_argument
+@location_argument
 @click.argument("query")
 @click.argument("id")
-@as_json
-def explain(folder: Location, query: str, id: str, as_json: bool) -> None:  # noqa: A002
-    """Show which passages of the document ID answer QUERY."""
-    from pseudoquery.cli.terminal import show_explanation, working
+@json_option
+def explain(location: Location, query: str, id: str, as_json: bool) -> None:  # noqa: A002
+    """Show which passages of the document with this ID answer QUERY."""
+    from pseudoquery.cli.terminal import show_explanation, show_status
+    from pseudoquery.json_records import explanation_to_dict
 
-    with working("Explaining"):
-        explanation = open_index(folder).explain(query, id)
+    with show_status("Explaining"):
+        explanation = open_index(location).explain(query, id)
     if as_json:
-        print_json(explanation)
+        document = document_with_origin(explanation.document)
+        print_json({**explanation_to_dict(explanation), "document": document})
         return
     show_explanation(explanation)
 
 
 @click.command("list")
-@folder_argument
+@location_argument
 @where_option
-@as_json
-def list_documents(folder: Location, conditions: tuple[str, ...], as_json: bool) -> None:
-    """List the documents in FOLDER, or those that fit a filter, one a line."""
+@json_option
+def list_documents(location: Location, conditions: tuple[str, ...], as_json: bool) -> None:
+    """List the documents in FOLDER, one per line."""
     from pseudoquery.cli.terminal import CONTROLS
     from pseudoquery.storage.filters import parse_filter
 
-    for document in open_index(folder).documents(parse_filter(conditions)):
+    index = open_index(location)
+    where = parse_filter(conditions)
+    empty = True
+    for document in index.documents(where):
+        empty = False
         if as_json:
-            print_json(document)
+            print_json(document_with_origin(document))
         else:
             beginning = " ".join(f"{document.title} {document.text}".split())[:80]
             click.echo(f"{document.id.translate(CONTROLS)}\t{beginning.translate(CONTROLS)}")
+    if empty and not as_json:
+        print_text_hint(index, where)
 
 
 @click.command()
-@folder_argument
-@as_json
-def info(folder: Location, as_json: bool) -> None:
+@location_argument
+@json_option
+def info(location: Location, as_json: bool) -> None:
     """Show facts about the index in FOLDER."""
-    facts = open_index(folder).info()
+    facts = open_index(location).info()
     if as_json:
         print_json(facts)
         return

@@ -1,4 +1,4 @@
-"""The part of the command that serves an index over HTTP."""
+"""The command that serves an index over HTTP."""
 
 from __future__ import annotations
 
@@ -12,101 +12,102 @@ from typing import Any
 import click
 
 from pseudoquery.building.location import Location, open_index
-from pseudoquery.cli.options import as_json, folder_argument
+from pseudoquery.cli.options import json_option, location_argument
 from pseudoquery.errors import PseudoqueryError
 
 SHUTDOWN_SECONDS = 60
-"""How long requests that were accepted may take to finish, once the service is told to stop."""
-_count = click.IntRange(min=1)
+"""How long accepted requests may take to finish after the service was told to stop."""
+positive_integer = click.IntRange(min=1)
 
 
 @click.command()
-@folder_argument
+@location_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="The port to listen on; 0 for any that is free.",
+    help="The port to listen on; 0 picks a free port.",
 )
 @click.option(
     "--read-token",
     "read_tokens",
     multiple=True,
     envvar="PSEUDOQUERY_READ_TOKEN",
-    help="A token that may search and read. Other users of this machine can see options, so rather "
-    "set PSEUDOQUERY_READ_TOKEN; it may hold several, with spaces between.",
+    help="A token for clients that may search and read. Other users of this machine can see "
+    "options: set PSEUDOQUERY_READ_TOKEN instead. It may hold several tokens, separated by spaces.",
 )
 @click.option(
     "--write-token",
     "write_tokens",
     multiple=True,
     envvar="PSEUDOQUERY_WRITE_TOKEN",
-    help="A token that may also change documents; or set PSEUDOQUERY_WRITE_TOKEN.",
+    help="A token for clients that may also change documents; PSEUDOQUERY_WRITE_TOKEN is safer.",
 )
 @click.option(
     "--cors-origin",
     "cors_origins",
     multiple=True,
     metavar="ORIGIN",
-    help="A web origin whose pages may use the service, such as https://example.org.",
+    help="A web origin whose pages may use the service, such as https://example.org. Repeat the "
+    "option for several origins.",
 )
 @click.option(
     "--max-body",
     "body_bytes",
-    type=_count,
+    type=positive_integer,
     default=4 << 20,
     show_default=True,
-    help="Bytes in a request, and in a line of a bulk request.",
+    help="The most bytes in a request, or in a line of a bulk request.",
 )
 @click.option(
     "--max-bulk",
     "bulk_bytes",
-    type=_count,
+    type=positive_integer,
     default=1 << 30,
     show_default=True,
-    help="Bytes in a bulk request.",
+    help="The most bytes in a bulk request.",
 )
 @click.option(
     "--max-document",
     "document_characters",
-    type=_count,
+    type=positive_integer,
     default=1_000_000,
     show_default=True,
-    help="Characters in a document.",
+    help="The most characters in a document.",
 )
 @click.option(
     "--max-query",
     "query_characters",
-    type=_count,
+    type=positive_integer,
     default=4000,
     show_default=True,
-    help="Characters in a query.",
+    help="The most characters in a query.",
 )
 @click.option(
     "--max-queries",
     "queries",
-    type=_count,
+    type=positive_integer,
     default=64,
     show_default=True,
-    help="Queries in a request.",
+    help="The most queries in a request.",
 )
 @click.option(
     "--max-top",
     "top",
-    type=_count,
+    type=positive_integer,
     default=100,
     show_default=True,
-    help="Documents per query.",
+    help="The most documents that a query may ask for.",
 )
 @click.option(
     "--max-concurrent",
     "concurrency",
-    type=_count,
+    type=positive_integer,
     default=256,
     show_default=True,
-    help="Requests in progress; more are told to come back.",
+    help="The most requests at a time; the service tells further clients to try again.",
 )
 @click.option(
     "--timeout",
@@ -114,14 +115,15 @@ _count = click.IntRange(min=1)
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds that a request may take.",
+    help="The most seconds that a request may take.",
 )
-@as_json
-def serve(folder: Location, host: str, port: int, as_json: bool, **settings: Any) -> None:
-    """Serve the index in FOLDER over HTTP: search it, and change it, while it runs.
+@json_option
+def serve(location: Location, host: str, port: int, as_json: bool, **settings: Any) -> None:
+    """Serve the index in FOLDER over HTTP.
 
-    Only this machine can reach it unless --host says otherwise, which takes a token. It logs JSON
-    lines to standard error, and finishes what it has accepted when it is told to stop.
+    Clients search and change the index while the service runs. Only this machine can reach the
+    service unless you set --host, which needs a token. The service logs JSON lines to standard
+    error. When it is told to stop, it first finishes the requests that it has accepted.
     """
     try:
         import uvicorn
@@ -135,36 +137,36 @@ def serve(folder: Location, host: str, port: int, as_json: bool, **settings: Any
     from pseudoquery.service.served_index import run_in_thread
     from pseudoquery.service.settings import ServiceSettings, check_host
 
-    allowed = ServiceSettings(**settings)
-    check_host(host, allowed)
-    index = open_index(folder)
-    # A model or a vector file that is missing is told now.
+    service_settings = ServiceSettings(**settings)
+    check_host(host, service_settings)
+    index = open_index(location)
+    # If the model or a vector file is missing, the user learns it now.
     run_in_thread(lambda: index.search("ready", 1))
-    app = create_app(index, allowed)
-    with _listen(host, port) as listening:
+    app = create_app(index, service_settings)
+    with _listen(host, port) as listener:
         log_as_json(sys.stderr)
         config = uvicorn.Config(
             app,
-            access_log=False,  # its lines would hold ids
+            access_log=False,  # its lines would contain document ids
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            # httptools, if it is there, answers methods that it does not know by itself.
+            # httptools, if it is installed, would answer unknown methods by itself.
             http="h11",
             ws="none",
             lifespan="on",
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        url = _url(host, listening.getsockname()[1])
+        url = _make_url(host, listener.getsockname()[1])
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
-                # Whoever reads this may ask, and stop it, at once.
-                click.echo(json.dumps({"url": url}) if as_json else f"Serving {folder} on {url}")
+                # Whoever reads this line can send requests, and stop the service, at once.
+                click.echo(json.dumps({"url": url}) if as_json else f"Serving {location} on {url}")
 
-        signal.signal(signal.SIGTERM, _end)
-        Server(config).run(sockets=[listening])
+        signal.signal(signal.SIGTERM, _exit)
+        Server(config).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -172,16 +174,16 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no address"
+        reason = getattr(error, "strerror", None) or "it is not an address"
         raise PseudoqueryError(
-            f"can't listen on port {port} of {host} ({reason}); choose another with --port."
+            f"can't listen on port {port} of {host} ({reason}); choose another --port or --host."
         ) from error
 
 
-def _url(host: str, port: int) -> str:
+def _make_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    """End well: the server has finished everything when it hands the signal on."""
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    """Exit with 0: when the server passes the signal on, it has finished all requests."""
     sys.exit(0)

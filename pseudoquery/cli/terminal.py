@@ -43,20 +43,20 @@ CONTEXT = 300
 """About how many characters of a hit are shown."""
 CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+error_console = Console(stderr=True, highlight=False)
 
 
-def progress(batches: Iterable[Added], source: str) -> Iterator[Added]:
-    """Show how many documents are done, while passing the batches on."""
-    with bar(line_count(source)) as advance:
+def show_progress(batches: Iterable[Added], source: str) -> Iterator[Added]:
+    """Show how many documents are done while the batches pass."""
+    with show_bar(count_lines(source)) as advance:
         for batch in batches:
             advance(batch.total)
             yield batch
 
 
 @contextmanager
-def bar(total: int | None, doing: str = "Encoding") -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr; yields what to call when some more are done."""
+def show_bar(total: int | None, title: str = "Encoding") -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr; yield a function to call with how many more are done."""
     with Progress(
         SpinnerColumn(),
         TextColumn("[progress.description]{task.description}"),
@@ -65,28 +65,28 @@ def bar(total: int | None, doing: str = "Encoding") -> Iterator[Callable[[int], 
         _Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=errors,
+        console=error_console,
         transient=True,
-        disable=not errors.is_terminal,  # it would leave an empty line where nobody watches
-    ) as shown:
-        task = shown.add_task(doing, total=total)
-        yield lambda more: shown.advance(task, more)
+        disable=not error_console.is_terminal,  # a file would only get an empty line
+    ) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda more: progress.advance(task, more)
 
 
 class _Rate(ProgressColumn):
-    """How many are done in a second."""
+    """How many are done per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
 
-def working(on: str) -> Status:
-    """Show on stderr that something is under way; nothing is shown where nobody watches."""
-    return errors.status(f"{on} …")
+def show_status(title: str) -> Status:
+    """Show on stderr what is going on, if stderr is a terminal."""
+    return error_console.status(f"{title} …")
 
 
-def line_count(source: str) -> int | None:
-    """Count the records of a file that has one a line, to know how far there is to go."""
+def count_lines(source: str) -> int | None:
+    """Count the records of a file that has one per line; None if the source is no such file."""
     path = Path(source)
     path = path / "corpus.jsonl" if path.is_dir() else path
     if (
@@ -100,23 +100,25 @@ def line_count(source: str) -> int | None:
 
 
 def show_answer(index: Index, answer: Answer, mode: str) -> None:
-    """Print hits, each with the passage that made it win."""
+    """Print the hits, each with the passage that answers best."""
     for rank, hit in enumerate(answer.hits, start=1):
         heading = Text(f"{rank}. ", style="bold")
         heading.append((hit.title or hit.id).translate(CONTROLS), style="bold")
         heading.append(f"  {hit.id.translate(CONTROLS)}  {hit.score:.3f}", style="dim")
         console.print(heading)
-        shown = _beginning(hit) if mode == "bm25" else _passage(index, answer.query, hit)
+        shown = (
+            _format_beginning(hit) if mode == "bm25" else _format_passage(index, answer.query, hit)
+        )
         console.print(Padding(shown, (0, 0, 0, 3)))
         console.print()
-    console.print(Text(_verdict(answer, mode), style="dim"))
+    console.print(Text(_describe_proof(answer, mode), style="dim"))
 
 
 def show_explanation(explanation: Explanation) -> None:
-    """Print the document in the colours of its pseudo queries, and each one's weight as a bar."""
+    """Print a document in the colours of its pseudo queries, and the weight of each as a bar."""
     document = explanation.document
     console.print(Text((document.title or document.id).translate(CONTROLS), style="bold"))
-    text = _harmless(document.text)
+    text = _blank_controls(document.text)
     for number, pseudo_query in enumerate(explanation.pseudo_queries[: len(COLOURS)]):
         for span in pseudo_query.spans:
             text.stylize(COLOURS[number], span.start, span.end)
@@ -132,7 +134,9 @@ def show_explanation(explanation: Explanation) -> None:
             f"{pseudo_query.weight:.3f}",
             Text("█" * round(pseudo_query.weight * BAR), style=style.split()[-1]),
             f"{pseudo_query.similarity:.3f}",
-            Text(_words(document, pseudo_query), style="" if number < len(COLOURS) else "dim"),
+            Text(
+                _quote_spans(document, pseudo_query), style="" if number < len(COLOURS) else "dim"
+            ),
         )
     console.print(table)
     console.print(Text(f"score {explanation.score:.4f}", style="dim"))
@@ -143,33 +147,32 @@ def show_facts(facts: Mapping[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            value = ", ".join(f"{key}={one}" for key, one in value.items())
-        shown = (
-            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        )
-        table.add_row(Text(name.replace("_", " "), style="dim"), Text(shown))
+            value = ", ".join(f"{key}={setting}" for key, setting in value.items())
+        text = f"{value:,}" if type(value) is int else str(value)
+        table.add_row(Text(name.replace("_", " "), style="dim"), Text(text))
     console.print(table)
 
 
-def show_figures(figures: Mapping[str, float], compared: Sequence[Comparison]) -> None:
-    """Print each measure in percent and, beside it, how another run compares."""
+def show_figures(figures: Mapping[str, float], comparisons: Sequence[Comparison]) -> None:
+    """Print each measure in percent and how it compares with another run."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("measure")
-    headings = ["this run", "other run", "better", "worse", "p"] if compared else ["%"]
+    headings = ["this run", "other run", "better", "worse", "p"] if comparisons else ["%"]
     for heading in headings:
         table.add_column(heading, justify="right")
-    others = {one.measure: one for one in compared}
+    by_measure = {comparison.measure: comparison for comparison in comparisons}
     for name, value in figures.items():
         row = [name, f"{100 * value:.2f}"]
-        if name in others:
-            one = others[name]
-            row += [f"{100 * one.second:.2f}", f"{one.better:,}", f"{one.worse:,}"]
-            row += [f"{one.p_value:.4f}" if one.p_value >= 0.0001 else "<0.0001"]
+        if comparison := by_measure.get(name):
+            p_value = comparison.p_value
+            row += [f"{100 * comparison.second:.2f}"]
+            row += [f"{comparison.better:,}", f"{comparison.worse:,}"]
+            row += [f"{p_value:.4f}" if p_value >= 0.0001 else "<0.0001"]
         table.add_row(*row)
     console.print(table)
 
 
-def _verdict(answer: Answer, mode: str) -> str:
+def _describe_proof(answer: Answer, mode: str) -> str:
     if not answer.hits:
         return "Nothing was found."
     if mode == "bm25":
@@ -179,15 +182,15 @@ def _verdict(answer: Answer, mode: str) -> str:
         scored = "1 document was scored"
     if answer.certified:
         return f"Proven exact; {scored}."
-    return f"Not proven exact ({scored}); --exact would prove it."
+    return f"Not proven exact ({scored}); use --exact to prove it."
 
 
-def _passage(index: Index, query: str, hit: Hit) -> Text:
-    """Show the passage that weighs most for the query, highlighted, in its surroundings."""
+def _format_passage(index: Index, query: str, hit: Hit) -> Text:
+    """Highlight the passage that answers best, in its context."""
     passage = index.explain(query, hit.id).passage
     if passage is None:
-        return _beginning(hit)
-    text = _harmless(hit.text.replace("\n", " "))
+        return _format_beginning(hit)
+    text = _blank_controls(hit.text.replace("\n", " "))
     text.stylize("bold green", passage.start, passage.end)
     around = max(0, CONTEXT - (passage.end - passage.start)) // 2
     start = hit.text.rfind(" ", 0, max(0, passage.start - around) + 1) + 1
@@ -196,30 +199,30 @@ def _passage(index: Index, query: str, hit: Hit) -> Text:
     return Text(before).append_text(text[start:end]).append(after)
 
 
-def _beginning(hit: Hit) -> Text:
+def _format_beginning(hit: Hit) -> Text:
     text = " ".join(hit.text.split())
-    return _harmless(text[:CONTEXT] + ("…" if len(text) > CONTEXT else ""))
+    return _blank_controls(text[:CONTEXT] + ("…" if len(text) > CONTEXT else ""))
 
 
-def _harmless(text: str) -> Text:
-    """Blank out control characters one by one: they could command the terminal, and the ones that
-    rich drops, such as carriage returns, would shift what is highlighted.
+def _blank_controls(text: str) -> Text:
+    """Replace each control character by a space: it could command the terminal, and rich drops
+    some, such as carriage returns, which would shift the highlights.
     """
     return Text(text.translate(CONTROLS))
 
 
-def _words(document: Document, pseudo_query: PseudoQuery) -> str:
+def _quote_spans(document: Document, pseudo_query: PseudoQuery) -> str:
     text = document.text.translate(CONTROLS)
     if not pseudo_query.spans:
         return "(the document as a whole)"
     longest = sorted(pseudo_query.spans, key=lambda span: span.start - span.end)[:6]
     return " · ".join(
-        _whole_words(text, span) for span in sorted(longest, key=lambda span: span.start)
+        _extend_to_words(text, span) for span in sorted(longest, key=lambda span: span.start)
     )
 
 
-def _whole_words(text: str, span: Span) -> str:
-    """Take what stands in a span, which may begin or end in the middle of a word, on one line."""
+def _extend_to_words(text: str, span: Span) -> str:
+    """Return the text of a span on one line, extended to whole words."""
     start, end = span.start, span.end
     while start > 0 and text[start - 1 : start + 1].isalnum():
         start -= 1

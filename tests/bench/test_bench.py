@@ -30,7 +30,7 @@ from pseudoquery.bench.kmeans import (
 from pseudoquery.bench.kmeans import operations as bert_operations
 from pseudoquery.bench.machine import bandwidth, floor, rate, synthetic_vectors, time_jobs
 from pseudoquery.bench.report import Check, Report, Timing, format_duration
-from pseudoquery.cli.bench import show
+from pseudoquery.cli.bench import print_report
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.precision import available
 from pseudoquery.encoding.windows import split
@@ -280,12 +280,12 @@ def test_operations_of_an_encoder(tiny_model_path: str) -> None:
 def test_a_report_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [Timing("something", 0.02, 0.004, "a note"), Timing("other", 2e-6, 1e-6)]
     checks = [Check("good", 0.4, 0.5), Check("bad", 0.4, 0.5, at_most=False)]
-    show(Report("search", {"documents": 3}, rows, checks, {"cores": 2}))
+    print_report(Report("search", {"documents": 3}, rows, checks, {"cores": 2}))
     shown = capsys.readouterr().out
     for part in ("cores 2", "documents 3", "20.00 ms", "4.00 ms", "5.0", "a note", "2.00 µs"):
         assert part in shown
-    assert "✓ good: 0.4  (to reach: ≤ 0.5)" in shown
-    assert "✗ bad: 0.4  (to reach: ≥ 0.5)" in shown
+    assert "✓ good: 0.4  (goal: ≤ 0.5)" in shown
+    assert "✗ bad: 0.4  (goal: ≥ 0.5)" in shown
     assert format_duration(75) == "75.00 s"
 
 
@@ -334,6 +334,6 @@ def test_without_a_gpu_it_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("kmeans", "search"):
         refused = run("bench", name, "--device", "cuda")
         assert refused.code == 2
-        assert "there is no NVIDIA GPU" in refused.err
+        assert "this machine has no NVIDIA GPU" in refused.err
     refused = run("bench", "search", "--vector-type", "int8")
     assert "--vector-type has no effect without --device cuda" in refused.err

@@ -34,19 +34,19 @@ def small_data(folder: Path) -> Path:
     documents = list(islice(read_documents(BUNDLED), 8))
     known = {document.id for document in documents}
     qrels = [q for q in read_qrels(BUNDLED / "qrels" / "dev.tsv") if q.document_id in known][:12]
-    asked = {qrel.query_id for qrel in qrels}
+    judged = {qrel.query_id for qrel in qrels}
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text(
         "".join(
-            json.dumps({"_id": one.id, "title": one.title, "text": one.text}) + "\n"
-            for one in documents
+            json.dumps({"_id": document.id, "title": document.title, "text": document.text}) + "\n"
+            for document in documents
         )
     )
     (folder / "queries.jsonl").write_text(
         "".join(
-            json.dumps({"_id": one.id, "text": one.text}) + "\n"
-            for one in read_queries(BUNDLED)
-            if one.id in asked
+            json.dumps({"_id": query.id, "text": query.text}) + "\n"
+            for query in read_queries(BUNDLED)
+            if query.id in judged
         )
     )
     lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, qrel)) for qrel in qrels)]
@@ -66,13 +66,13 @@ def test_the_bundled_data_is_whole() -> None:
 
 def test_the_tour(tmp_path: Path, printed: io.StringIO) -> None:
     data = small_data(tmp_path / "data")
-    demo.run(tmp_path / "tour", data)
-    demo.run(tmp_path / "tour", data)  # a second tour replaces the first
+    demo.run_demo(tmp_path / "tour", data)
+    demo.run_demo(tmp_path / "tour", data)  # a second tour replaces the first
     text = printed.getvalue()
     assert all(question in text for question in demo.QUESTIONS)
     assert text.count("Proven exact") == 2 * len(demo.QUESTIONS)
-    for way in ("BM25 (words)", "one vector per document", "pseudo queries", "+ BM25"):
-        assert way in text
+    for method in ("BM25 (words)", "one vector per document", "pseudo queries", "+ BM25"):
+        assert method in text
     index, single = Index.open(tmp_path / "tour"), Index.open(tmp_path / "tour-single")
     assert len(index) == len(single) == 8
     assert index.info()["vectors"] > single.info()["vectors"] == 8
@@ -88,8 +88,8 @@ def test_the_tour(tmp_path: Path, printed: io.StringIO) -> None:
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.txt").write_text("years of work")
     with pytest.raises(IndexFolderError, match="is not an index; choose another --folder"):
-        demo.run(tmp_path / "mine")
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+        demo.run_demo(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "thesis.txt").read_text() == "years of work"

@@ -1,4 +1,4 @@
-"""The command `serve`: every option does something, and a bad one is told in a sentence."""
+"""`pseudoquery serve`: every option does something, and bad options are refused in a sentence."""
 
 from __future__ import annotations
 
@@ -16,33 +16,25 @@ from typing import Any
 import pytest
 
 from pseudoquery.cli import cli
+from pseudoquery.index import Index
+from pseudoquery.records import Document
 from pseudoquery.service.settings import ServiceSettings
-from tests.support.command import Ran, Run
+from tests.support.command import Run, check_refused
 from tests.support.serving import LINES, READ, WRITE, Forks, Reply, lines
 
 ROOT = Path(__file__).parents[2]
 
 
-def refused(ran: Ran, *said: str) -> None:
-    """One sentence, exit code 2, and no traceback."""
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("Error: ")
-    assert ran.err.count("\n") == 1
-    for part in said:
-        assert part in ran.err
-
-
 def test_an_address_for_others_needs_a_token(run: Run, template: Path) -> None:
-    refused(run("serve", template, "--host", "0.0.0.0"), "0.0.0.0", "PSEUDOQUERY_READ_TOKEN")
-    refused(run("serve", template, "--host", ""), "every address")
+    check_refused(run("serve", template, "--host", "0.0.0.0"), "0.0.0.0", "PSEUDOQUERY_READ_TOKEN")
+    check_refused(run("serve", template, "--host", ""), "every address")
 
 
 def test_settings_that_are_refused(run: Run, template: Path, tmp_path: Path) -> None:
-    refused(run("serve", template, "--read-token", "short"), "at least 16 characters")
-    refused(run("serve", template, "--write-token", "short"), "openssl rand -hex 32")
-    refused(run("serve", template, "--cors-origin", "example.org"), "is not an origin")
-    refused(run("serve", tmp_path / "nowhere"), "is not an index")
+    check_refused(run("serve", template, "--read-token", "short"), "at least 16 characters")
+    check_refused(run("serve", template, "--write-token", "short"), "openssl rand -hex 32")
+    check_refused(run("serve", template, "--cors-origin", "example.org"), "is not an origin")
+    check_refused(run("serve", tmp_path / "nowhere"), "is not an index")
     assert run("serve", template, "--port", "70000").code == 2
     for option in ("--max-top", "--timeout"):
         assert run("serve", template, option, "0").code == 2
@@ -51,8 +43,10 @@ def test_settings_that_are_refused(run: Run, template: Path, tmp_path: Path) -> 
 def test_an_address_that_can_not_be_used(run: Run, template: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused(run("serve", template, "--port", port), f"port {port}", "Address already in use")
-    refused(
+        check_refused(
+            run("serve", template, "--port", port), f"port {port}", "Address already in use"
+        )
+    check_refused(
         run("serve", template, "--host", "no.such.host.invalid", "--read-token", READ), "--port"
     )
 
@@ -66,7 +60,7 @@ def test_a_missing_extra_is_told(run: Run, template: Path, monkeypatch: pytest.M
         return import_(name, *others)
 
     monkeypatch.setattr(builtins, "__import__", without_uvicorn)
-    refused(run("serve", template), "pip install 'pseudoquery[serve]'")
+    check_refused(run("serve", template), "pip install 'pseudoquery[serve]'")
 
 
 def test_the_command_has_the_defaults_of_the_library() -> None:
@@ -102,8 +96,8 @@ def test_every_option(forks: Forks, template: Path) -> None:
             sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             connection.request(method, path, sent, {**headers, **more})
             response = connection.getresponse()
-            found = {name.lower(): value for name, value in response.getheaders()}
-            reply = Reply(response.status, found, response.read())
+            received = {name.lower(): value for name, value in response.getheaders()}
+            reply = Reply(response.status, received, response.read())
             connection.close()
             return reply
 
@@ -141,18 +135,18 @@ def test_tokens_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.params["write_tokens"] == (WRITE,)
 
 
-def test_the_examples_of_the_readme(forks: Forks, template: Path, tmp_path: Path) -> None:
-    """The commands of the section on the service run as they stand, but for the port."""
-    readme = (ROOT / "README.md").read_text()
-    (example,) = re.findall(r"```sh\n(pseudoquery serve.*?)```", readme, re.DOTALL)
-    first, *commands = example.strip().split("\n")
-    assert first.split("#")[0].strip() == "pseudoquery serve my-index"
-    assert sum(command.startswith("curl ") for command in commands) >= 5
+def test_the_examples_of_the_guide(forks: Forks, template: Path, tmp_path: Path) -> None:
+    """The commands of the guide run as they stand, but for the port."""
+    guide = (ROOT / "docs" / "guides" / "serve.md").read_text()
+    examples = re.findall(r"```sh\n(curl .*?)```", guide, re.DOTALL)
+    commands = "".join(examples)
+    assert commands.count("curl ") >= 8
+    folder = Path(shutil.copytree(template, tmp_path / "my-index"))
+    Index.open(folder).add([Document("parking", "Cyclists leave their bikes in the yard.")])
     (tmp_path / "docs.jsonl").write_bytes(lines({"id": "bread", "text": "moon", "topic": "food"}))
-    pid, url = forks.start(Path(shutil.copytree(template, tmp_path / "my-index")))
+    pid, url = forks.start(folder)
     try:
-        script = "\n".join(commands).replace("http://localhost:8000", url)
-        script = script.replace("localhost:8000", url.removeprefix("http://"))
+        script = commands.replace("localhost:8000", url.removeprefix("http://"))
         done = subprocess.run(
             ["bash", "-euc", script], capture_output=True, text=True, cwd=tmp_path, check=False
         )

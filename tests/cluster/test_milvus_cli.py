@@ -176,7 +176,7 @@ def test_what_can_not_be_done_there_is_said(both: list[Any], tmp_path: Path, run
     refused(run("search", there, "a", "--structure", "hnsw"), "can't be chosen")
     source = write(tmp_path / "a.jsonl", {"id": "a", "text": "a"})
     how = ("--out", tmp_path / "index", "--first-step", "HNSW")
-    refused(run("index", source, *how), "--first-step is for an index in Milvus")
+    refused(run("index", source, *how), "--first-step is only for an index in Milvus")
     for local in (("export", there, there), ("bench", "search", "--index", there)):
         refused(run(*local), "is an address; here, give a path on this machine")
     for wrong in ("http://localhost:1", "milvus://localhost:1/papers"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.datasets import Make
+from tests.support.dataset_folders import Make
 
 
 @pytest.fixture

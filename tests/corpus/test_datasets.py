@@ -13,7 +13,7 @@ import pytest
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
-from tests.support.datasets import Make, content, gzipped, refused
+from tests.support.dataset_folders import Make, content, gzipped, refused
 
 BEIR: dict[str, Any] = {
     "corpus.jsonl": [

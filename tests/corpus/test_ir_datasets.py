@@ -14,7 +14,7 @@ import pytest
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document, Qrel, Query
-from tests.support.datasets import content, refused
+from tests.support.dataset_folders import content, refused
 
 
 class Text(NamedTuple):
