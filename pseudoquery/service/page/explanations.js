@@ -22,9 +22,9 @@ export class Explainer {
 
   /** Call `show` with the explanation of a document when its element becomes visible. */
   watch(element, id, show) {
-    const found = known.get(key(this.#query, id));
-    if (found) {
-      show(found);
+    const explanation = known.get(key(this.#query, id));
+    if (explanation) {
+      show(explanation);
       return;
     }
     this.#watched.set(element, {id, show});
@@ -63,10 +63,10 @@ export function forget() {
 }
 
 async function explained(query, id, signal) {
-  const found = known.get(key(query, id)) ?? await explain({query, id}, signal);
-  known.set(key(query, id), found);
+  const explanation = known.get(key(query, id)) ?? await explain({query, id}, signal);
+  known.set(key(query, id), explanation);
   if (known.size > MAX_KNOWN) known.delete(known.keys().next().value);
-  return found;
+  return explanation;
 }
 
 function key(query, id) {

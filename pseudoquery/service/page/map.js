@@ -13,10 +13,15 @@ const LINE = 15;
 
 /** Draw the map; it calls `point` with the number of the pseudo query under the mouse. */
 export function drawMap({pseudo_queries: pseudoQueries, query}, {shown, point}) {
-  const project = scale([...pseudoQueries.map((one) => one.point), ...(query ? [query] : [])]);
-  const taken = pseudoQueries.map((one) => around(project(one.point), radiusOf(one)));
+  const points = pseudoQueries.map((pseudoQuery) => pseudoQuery.point);
+  const project = scale(query ? [...points, query] : points);
+  const taken = pseudoQueries.map(
+    (pseudoQuery) => around(project(pseudoQuery.point), radiusOf(pseudoQuery)),
+  );
   if (query) taken.push(named(project(query), QUESTION));
-  const dots = pseudoQueries.map((one, number) => dot(one, number, {project, shown, point, taken}));
+  const dots = pseudoQueries.map(
+    (pseudoQuery, number) => dot(pseudoQuery, number, {project, shown, point, taken}),
+  );
   const drawing = draw(
     "svg",
     {
@@ -27,8 +32,10 @@ export function drawMap({pseudo_queries: pseudoQueries, query}, {shown, point}) 
     },
   );
   if (query) {
-    const ties = pseudoQueries.slice(0, shown);
-    drawing.append(...ties.map((one) => line(project(one.point), project(query), one)));
+    const lines = pseudoQueries.slice(0, shown).map(
+      (pseudoQuery) => line(project(pseudoQuery.point), project(query), pseudoQuery),
+    );
+    drawing.append(...lines);
   }
   // The points with the largest weights lie on top.
   drawing.append(...dots.reverse());
@@ -36,10 +43,10 @@ export function drawMap({pseudo_queries: pseudoQueries, query}, {shown, point}) 
   return drawing;
 }
 
-function dot(one, number, {project, shown, point, taken}) {
-  const {label, weight} = one;
-  const {x, y} = project(one.point);
-  const radius = radiusOf(one);
+function dot(pseudoQuery, number, {project, shown, point, taken}) {
+  const {label, weight} = pseudoQuery;
+  const {x, y} = project(pseudoQuery.point);
+  const radius = radiusOf(pseudoQuery);
   const name = label || "(the title)";
   const description = weight === null ? name : `${name}, ${percent(weight)}`;
   const free = number < Math.min(shown, LABELLED) ? roomFor(name, x, y, radius, taken) : null;
@@ -91,9 +98,9 @@ function roomFor(name, x, y, radius, taken) {
   return null;
 }
 
-function overlap(one, other) {
-  return one.left < other.right && other.left < one.right
-    && one.top < other.bottom && other.top < one.bottom;
+function overlap(box, other) {
+  return box.left < other.right && other.left < box.right
+    && box.top < other.bottom && other.top < box.bottom;
 }
 
 function line(from, to, {weight}) {

@@ -103,7 +103,7 @@ async function* pieces(file) {
 function transfer(file) {
   const stop = new AbortController();
   const bar = make("progress", {max: 1, value: 0, "aria-label": `Progress of ${file.name}`});
-  const said = make("span", {class: "said"}, "Waiting");
+  const state = make("span", {class: "said"}, "Waiting");
   const halt = button("Stop", () => end());
   const row = make(
     "li",
@@ -112,29 +112,29 @@ function transfer(file) {
     make("span", {class: "note"}, size(file.size)),
     halt,
     bar,
-    said,
+    state,
   );
   const finish = (kind, message) => {
     row.className = kind;
-    said.textContent = message;
+    state.textContent = message;
     halt.remove();
   };
   const end = () => {
     stop.abort();
-    if (said.textContent === "Waiting") finish("failed", "Stopped; nothing was stored.");
+    if (state.textContent === "Waiting") finish("failed", "Stopped; nothing was stored.");
   };
   byId("transfers").prepend(row);
   let stored = null;
   return {
     stop,
     begin() {
-      said.textContent = "Reading and storing …";
+      state.textContent = "Reading and storing …";
       bar.removeAttribute("value"); // it moves until the first piece is stored
     },
     progress(part, total) {
       stored = total;
       bar.value = part;
-      said.textContent = `Storing … ${counts(total)}`;
+      state.textContent = `Storing … ${counts(total)}`;
     },
     done(total) {
       bar.value = 1;
@@ -155,6 +155,6 @@ function transfer(file) {
 
 function counts({added, updated, unchanged, cut}) {
   const parts = [[added, "added"], [updated, "replaced"], [unchanged, "unchanged"], [cut, "cut"]];
-  const said = parts.filter(([count]) => count).map(([count, what]) => `${figure(count)} ${what}`);
-  return said.length ? `${said.join(", ")}.` : "The file has no documents.";
+  const texts = parts.filter(([count]) => count).map(([count, what]) => `${figure(count)} ${what}`);
+  return texts.length ? `${texts.join(", ")}.` : "The file has no documents.";
 }

@@ -5,10 +5,12 @@ import {colour, light} from "./passages.js";
 
 /** List the largest weights of [{weight, label}]; each highlights its stretches of `text`. */
 export function weightList(pseudoQueries, shown, text) {
-  const rows = pseudoQueries.slice(0, shown).map((one, number) => row(one, number, text));
+  const rows = pseudoQueries.slice(0, shown).map(
+    (pseudoQuery, number) => row(pseudoQuery, number, text),
+  );
   const rest = pseudoQueries.slice(shown);
   if (rest.length) {
-    const sum = rest.reduce((total, one) => total + one.weight, 0);
+    const sum = rest.reduce((total, {weight}) => total + weight, 0);
     const others = `${rest.length} more, together ${percent(sum)}`;
     rows.push(make("li", {class: "rest"}, others));
   }
