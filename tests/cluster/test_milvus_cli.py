@@ -24,7 +24,7 @@ from tests.support.collection import DOCUMENTS, write_collection
 from tests.support.command import Ran, Run, write
 
 pytestmark = pytest.mark.cluster
-README = (Path(__file__).parents[2] / "README.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "cluster.md").read_text()
 RECORDS = [
     {"id": one.id, "title": one.title, "text": one.text, **one.metadata} for one in DOCUMENTS
 ]
@@ -102,7 +102,7 @@ def test_changes(
     assert run("delete", address, "new", "id 3", "--json").json["deleted"] == ["new", "id 3"]
     refused(run("delete", address, "new"), f"{address} has no document with the id 'new'")
     assert len(run("list", address).out.splitlines()) == len(DOCUMENTS) - 1
-    assert run("compact", address).out == f"Milvus has begun to compact {address}.\n"
+    assert run("compact", address).out == f"Milvus has started to compact {address}.\n"
     assert run("export", address, tmp_path / "beir", "--json").json["documents"] == 29
 
 
@@ -147,7 +147,7 @@ def test_an_evaluation(address: str, tmp_path: Path, run: Run, tiny_model_path: 
     assert figures[0] == figures[1]
 
 
-def test_the_commands_of_the_readme(
+def test_the_commands_of_the_guide(
     milvus: str, template: Path, run: Run, tiny_model_path: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """They run as they stand, but for where Milvus is, and on a smaller model."""
@@ -155,7 +155,7 @@ def test_the_commands_of_the_readme(
     shutil.copytree(template, "my-index")
     write(tmp_path / "docs.jsonl", *RECORDS)
     names = {"/papers": f"/{new_name()}", "/copy": f"/{new_name()}"}
-    lines = re.findall(r"^pseudoquery (.*http://localhost:19530/.*)$", README, re.MULTILINE)
+    lines = re.findall(r"^pseudoquery (.*http://localhost:19530/.*)$", GUIDE, re.MULTILINE)
     assert len(lines) == 5
     for line in lines:
         for old, new in (*names.items(), ("http://localhost:19530", milvus)):
@@ -178,7 +178,7 @@ def test_what_can_not_be_done_there_is_said(both: list[Any], tmp_path: Path, run
     how = ("--out", tmp_path / "index", "--first-step", "HNSW")
     refused(run("index", source, *how), "--first-step is only for an index in Milvus")
     for local in (("export", there, there), ("bench", "search", "--index", there)):
-        refused(run(*local), "is an address; here, give a path on this machine")
+        refused(run(*local), "is an address; give a path on this machine")
     for wrong in ("http://localhost:1", "milvus://localhost:1/papers"):
         refused(run("info", wrong), "write it as http://HOST:PORT/NAME")
     refused(run("info", "http://127.0.0.1:9/papers"), "no Milvus answers at")
