@@ -194,7 +194,7 @@ def test_the_page_of_the_service_lists_every_limit_and_metric() -> None:
     options = {one.opts[0] for one in cli.commands["serve"].params if one.name in limits}
     assert len(options) == len(limits)
     assert options <= listed
-    told = re.findall(r"^# TYPE (\w+) (\w+)", Metrics().metrics(0).decode(), re.MULTILINE)
+    told = re.findall(r"^# TYPE (\w+) (\w+)", Metrics().as_text(0).decode(), re.MULTILINE)
     assert {name for name, _ in told if not name.endswith("_created")} <= listed
 
 
