@@ -10,6 +10,9 @@ from pseudoquery.method.representation import Representation, Score
 from pseudoquery.method.scores import attention
 from pseudoquery.storage.vector_view import VectorView
 
+Positions = NDArray[np.int64]
+"""Documents by their positions in a view."""
+
 
 def exact_scores(
     view: VectorView,
@@ -25,9 +28,9 @@ def exact_scores(
     widths = 2 ** np.ceil(np.log2(np.maximum(vector_counts(view, documents), 1))).astype(np.int64)
     scores = np.empty(len(documents))
     for width in set(widths.tolist()):
-        mine = widths == width
-        dots = dots_of(view, query, documents[mine], settings, width)
-        scores[mine] = score_of(np.ascontiguousarray(dots), settings.score)
+        alike = widths == width
+        dots = dots_of(view, query, documents[alike], settings, width)
+        scores[alike] = score_of(np.ascontiguousarray(dots), settings.score)
     return scores
 
 
@@ -64,19 +67,6 @@ def dots_of(
     dots = np.full((len(documents), width, len(query)), -np.inf)
     dots[np.arange(width) < counts[:, None]] = settings.scale * products
     return dots.transpose(0, 2, 1)
-
-
-def rounding(view: VectorView, query: NDArray[np.float32], settings: Representation) -> float:
-    """Bound the error of a scaled single-precision dot product with any vector of the view.
-
-    A sum of d products, added in any order, is off by at most d units in the last place of the
-    product of the lengths; twice that, plus the tiniest number, leaves room for the rest.
-    """
-    length = float(np.linalg.norm(query.astype(np.float64), axis=1).max(initial=0.0))
-    unit: float = float(np.finfo(np.float32).eps)
-    tiny = float(np.finfo(np.float32).tiny) * query.shape[1]
-    bound = 2 * (query.shape[1] + 2) * unit * length * view.norm + tiny
-    return float(settings.scale * bound)
 
 
 def vector_counts(view: VectorView, documents: NDArray[np.int64]) -> NDArray[np.int64]:

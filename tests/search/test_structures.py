@@ -15,7 +15,7 @@ from pseudoquery.errors import QueryError
 from pseudoquery.method.representation import Representation
 from pseudoquery.search import faiss_index
 from pseudoquery.search import structures as candidates
-from pseudoquery.search.exact_scores import rounding
+from pseudoquery.search.error_bounds import rounding_error
 from pseudoquery.search.faiss_index import FaissIndex, build_faiss, extend
 from pseudoquery.search.int8_scan import Int8Scan
 from pseudoquery.search.structures import STRUCTURES, Structures, choose_structure
@@ -65,7 +65,7 @@ def steps() -> dict[str, Step]:
 
 
 def slack(query: NDArray[np.float32]) -> float:
-    return rounding(VIEW, query[None], PLAIN)
+    return rounding_error(VIEW, query[None], PLAIN)
 
 
 def coarseness(kind: str) -> float:
@@ -131,7 +131,7 @@ def test_the_error_of_flat8_bounds_its_dots(magnitude: float) -> None:
         errors = np.abs(found.dots[row] - truth[row, found.positions[row]])
         lost = float(split_query(query[None]).lost[0]) * (view.norm + step.error)
         room = step.error * float(np.linalg.norm(query)) + lost
-        assert errors.max() <= room + 2 * rounding(view, query[None], PLAIN)
+        assert errors.max() <= room + 2 * rounding_error(view, query[None], PLAIN)
         assert errors.max() > room / 100, "the bound says something"
 
 

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation, Score
 from pseudoquery.method.scores import document_score, window
+from pseudoquery.search.error_bounds import rounding_error
 from pseudoquery.search.exact_scores import (
     dots_of,
     exact_scores,
     pseudo_query_weights,
-    rounding,
     score_of,
 )
 from pseudoquery.search.faiss_index import FaissIndex
 from pseudoquery.search.int8_scan import Int8Scan
+from pseudoquery.search.score_view import BLOCK_VECTORS
 from pseudoquery.search.structures import STRUCTURES
-from pseudoquery.search.two_step import BLOCK_VECTORS, Ranking, RecallDepth, search
+from pseudoquery.search.two_step import Ranking, RecallDepth, search
 from pseudoquery.storage.vector_view import VectorView
 from tests.storage.test_vector_view import stored, view_of
 from tests.support.structures import build
@@ -569,12 +570,12 @@ def products(kind: str, vectors: NDArray[np.float32], query: NDArray[np.float32]
 def assert_bounded(kind: str, vectors: NDArray[Any], query: NDArray[Any]) -> None:
     single, asked = vectors.astype(np.float32), query.astype(np.float32)
     view = view_of([single], dimension=single.shape[1])
-    bound = rounding(view, asked, Representation(scale=1.0))
+    bound = rounding_error(view, asked, Representation(scale=1.0))
     double = asked[0].astype(np.float64)
     truth = [math.fsum((row * double).tolist()) for row in single.astype(np.float64)]
     errors = np.abs(products(kind, single, asked).astype(np.float64) - truth)
     assert errors.max() <= bound
-    assert rounding(view, asked, Representation(scale=3.0)) == pytest.approx(3 * bound)
+    assert rounding_error(view, asked, Representation(scale=3.0)) == pytest.approx(3 * bound)
 
 
 PRODUCTS = ("matmul", "batched matmul", "faiss", "batched faiss")
@@ -633,7 +634,7 @@ def test_rounding_is_small_and_not_more_than_needed() -> None:
     generator = np.random.default_rng(0)
     view = random_view(generator, 100, 4, 384)
     query = unit(generator.normal(size=(1, 384)))
-    assert 0 < rounding(view, query, Representation(scale=1.0)) < 1e-3
+    assert 0 < rounding_error(view, query, Representation(scale=1.0)) < 1e-3
 
 
 @pytest.mark.parametrize("k", [1, 2])
@@ -669,7 +670,7 @@ def test_recalled_documents_own_the_best_vectors(case: Case, number: int) -> Non
     for query, ranking in zip(case.queries, rankings, strict=True):
         found = set(ranking.documents.tolist())
         surely, perhaps = set(), set()
-        room = 2 * rounding(case.view, query, Representation(scale=1.0))
+        room = 2 * rounding_error(case.view, query, Representation(scale=1.0))
         for vector in query.astype(np.float64):
             if not permitted.any():
                 continue
