@@ -97,3 +97,11 @@ def test_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
     assert seen["operations"] > KILLS
     assert seen["orphan"] > 0
     assert seen["undone"] > 0
+
+
+def test_random_documents_differ() -> None:
+    """The other tests would show little if they wrote the same over and over."""
+    choose = random.Random(0)
+    drawn = [crash_writer.random_document(choose) for _ in range(50)]
+    assert len({document.text for document in drawn}) > 30
+    assert {len(crash_writer.vectors_of(document)) for document in drawn} == {0, 1, 2, 3, 4, 5}

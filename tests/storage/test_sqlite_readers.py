@@ -21,8 +21,8 @@ from pseudoquery.records import Document
 from pseudoquery.storage import sqlite_readers as connections
 from pseudoquery.storage.sqlite_readers import IDLE_CONNECTIONS
 from pseudoquery.storage.store import IDENTITY, FolderStore
-from tests.storage.test_store import run_python
 from tests.support.crash_writer import SETTINGS, put
+from tests.support.stores import run_python
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
