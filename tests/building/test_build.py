@@ -37,7 +37,7 @@ def record(number: int) -> dict[str, Any]:
 
 
 def lines(records: Sequence[Any]) -> str:
-    return "".join(json.dumps(one) + "\n" for one in records)
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def write(path: Path, records: Sequence[Any]) -> str:
@@ -48,9 +48,9 @@ def write(path: Path, records: Sequence[Any]) -> str:
 def total(batches: Iterator[Added]) -> Added:
     parts = list(batches)
     return Added(
-        sum(one.added for one in parts),
-        sum(one.updated for one in parts),
-        sum(one.unchanged for one in parts),
+        sum(batch.added for batch in parts),
+        sum(batch.updated for batch in parts),
+        sum(batch.unchanged for batch in parts),
     )
 
 
@@ -339,6 +339,6 @@ def test_every_kind_of_source_gives_the_same_vectors(tmp_path: Path, tiny_model_
         folder = tmp_path / f"index {number}"
         total(build(str(tmp_path / name), folder, model=tiny_model_path))
         documents, vectors, results = everything(folder)
-        found.append(([(one.id, one.text) for one in documents], results))
+        found.append(([(document.id, document.text) for document in documents], results))
         assert np.isfinite(vectors).all()
-    assert all(one == found[0] for one in found)
+    assert all(result == found[0] for result in found)

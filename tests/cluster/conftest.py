@@ -46,7 +46,7 @@ def new_name() -> str:
     scope="session", params=["folder", pytest.param("milvus", marks=pytest.mark.cluster)]
 )
 def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Make an index in the place that is being tried."""
+    """Make an index in the store that is being tried."""
 
     def made(**how: Any) -> Index:
         if request.param == "folder":

@@ -24,7 +24,7 @@ def main(folder: str, door: str, *settings: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SET_INTERFACE_FLAGS, struct.pack("16sh", b"lo", UP))
     server = MilvusServer(MilvusServerConfig(data_dir=folder))
-    for name, value in (one.split("=") for one in settings):
+    for name, value in (setting.split("=") for setting in settings):
         server.config.set(name, value)
     server.start()
     asyncio.run(pass_on(socket.socket(fileno=int(door)), server.listen_port))

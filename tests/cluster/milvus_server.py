@@ -46,10 +46,10 @@ class MilvusLite:
 
     def start(self) -> None:
         """Start, and wait until it listens."""
-        place = ["--data-dir", str(self.folder / "data"), "--host", LOOPBACK]
+        options = ["--data-dir", str(self.folder / "data"), "--host", LOOPBACK]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
-                [MILVUS_LITE, "server", *place, "--port", str(self.port)], stdout=log, stderr=log
+                [MILVUS_LITE, "server", *options, "--port", str(self.port)], stdout=log, stderr=log
             )
         for _ in range(600):
             with socket.socket() as client:

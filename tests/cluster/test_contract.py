@@ -1,4 +1,4 @@
-"""What every place for an index promises, written once and tried on each."""
+"""What every store of an index promises, written once and tried on each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def index(make: Make, tiny_model: MultiVectorEncoder) -> Index:
 
 
 @pytest.fixture
-def own(make: Make, tiny_model: MultiVectorEncoder) -> Index:
+def changing(make: Make, tiny_model: MultiVectorEncoder) -> Index:
     """An index of all documents, to be changed."""
     return filled(make, tiny_model)
 
@@ -53,15 +53,15 @@ def brute_force(
     scored = []
     for document, vectors in zip(documents, encoded(index, documents), strict=True):
         total = 0.0
-        for one in asked:
-            dots = [settings.scale * float(one @ vector) for vector in vectors]
+        for query_vector in asked:
+            dots = [settings.scale * float(query_vector @ vector) for vector in vectors]
             if settings.score == "max":
                 total += max(dots)
                 continue
             weights = np.exp(np.array(dots) - max(dots))
             total += float(weights @ np.array(dots) / weights.sum())
         scored.append((document.id, total))
-    return sorted(scored, key=lambda one: -one[1])
+    return sorted(scored, key=lambda pair: -pair[1])
 
 
 _encoded: dict[tuple[str, ...], list[NDArray[np.float32]]] = {}
@@ -69,7 +69,10 @@ _encoded: dict[tuple[str, ...], list[NDArray[np.float32]]] = {}
 
 def encoded(index: Index, documents: Sequence[Document]) -> list[NDArray[np.float32]]:
     """Encode documents, the same ones only once."""
-    key = (index.settings.fingerprint, *(f"{one.id} {one.text}" for one in documents))
+    key = (
+        index.settings.fingerprint,
+        *(f"{document.id} {document.text}" for document in documents),
+    )
     if key not in _encoded:
         _encoded[key] = index.encode(documents)[0] if documents else []
     return _encoded[key]
@@ -123,7 +126,9 @@ def test_a_certified_answer_is_the_exact_one(index: Index, recall: int) -> None:
 
 def test_hits_say_what_each_vector_weighs(index: Index) -> None:
     hit = index.search("the river", 1).hits[0]
-    vectors = index.encode([next(one for one in DOCUMENTS if one.id == hit.id)])[0][0]
+    vectors = index.encode([next(document for document in DOCUMENTS if document.id == hit.id)])[0][
+        0
+    ]
     assert len(hit.weights) == len(vectors)
     assert sum(hit.weights) == pytest.approx(1)
 
@@ -140,62 +145,65 @@ def test_documents_come_back_as_they_went_in(index: Index) -> None:
     assert (hit.title, hit.text, hit.metadata) == (found.title, found.text, found.metadata)
 
 
-def test_updates(own: Index) -> None:
+def test_updates(changing: Index) -> None:
     first = DOCUMENTS[0]
     changed = replace(first, text="a bridge over the winter garden", metadata={"n": 100})
-    added = own.add([first, changed, Document("new", "the castle")])
+    added = changing.add([first, changed, Document("new", "the castle")])
     assert (added.added, added.updated, added.unchanged) == (1, 1, 1)
-    assert len(own) == len(DOCUMENTS) + 1
-    assert own.get(first.id) == changed
+    assert len(changing) == len(DOCUMENTS) + 1
+    assert changing.get(first.id) == changed
     documents = [*DOCUMENTS[1:], changed, Document("new", "the castle")]
-    assert list(own.documents()) == documents
+    assert list(changing.documents()) == documents
     for query in (changed.text, "the castle", *QUERIES[:3]):
-        same(pairs(own, query, 50, exact=True), brute_force(own, query, documents))
-    assert [one.id for one in own.documents({"n": 100})] == [first.id]
-    assert not list(own.documents({"n": 0}))
+        same(pairs(changing, query, 50, exact=True), brute_force(changing, query, documents))
+    assert [document.id for document in changing.documents({"n": 100})] == [first.id]
+    assert not list(changing.documents({"n": 0}))
 
 
-def test_deletes(own: Index) -> None:
-    gone = [one.id for one in DOCUMENTS[::2]]
-    assert own.delete([*gone, "nobody"]) == gone
-    assert own.delete(gone) == []
-    assert len(own) == len(DOCUMENTS) - len(gone)
+def test_deletes(changing: Index) -> None:
+    gone = [document.id for document in DOCUMENTS[::2]]
+    assert changing.delete([*gone, "nobody"]) == gone
+    assert changing.delete(gone) == []
+    assert len(changing) == len(DOCUMENTS) - len(gone)
     for query in QUERIES[:3]:
-        same(pairs(own, query, 50, exact=True), brute_force(own, query, DOCUMENTS[1::2]))
-    own.add([DOCUMENTS[0]])
-    assert own.get(DOCUMENTS[0].id) == DOCUMENTS[0]
-    own.compact()
-    assert list(own.documents()) == [*DOCUMENTS[1::2], DOCUMENTS[0]]
+        same(pairs(changing, query, 50, exact=True), brute_force(changing, query, DOCUMENTS[1::2]))
+    changing.add([DOCUMENTS[0]])
+    assert changing.get(DOCUMENTS[0].id) == DOCUMENTS[0]
+    changing.compact()
+    assert list(changing.documents()) == [*DOCUMENTS[1::2], DOCUMENTS[0]]
 
 
 FILTERS: list[tuple[dict[str, Any], Callable[[Document], bool]]] = [
-    ({"n": 3}, lambda one: one.metadata["n"] == 3),
-    ({"n": [3, 4.0, "5"]}, lambda one: one.metadata["n"] in (3, 4)),
-    ({"n": {">=": 5, "<": 9}}, lambda one: 5 <= one.metadata["n"] < 9),
-    ({"n": {">": 5.5}}, lambda one: one.metadata["n"] > 5.5),
-    ({"n": {"!=": 3}}, lambda one: one.metadata["n"] != 3),
-    ({"even": True}, lambda one: one.metadata["even"]),
-    ({"even": 1}, lambda one: False),
-    ({"even": {"!=": True}, "n": {"<=": 6}}, lambda one: one.metadata["n"] in (1, 3, 5)),
-    ({"tags": "all"}, lambda one: True),
-    ({"tags": ["king", "queen"]}, lambda one: one.metadata["tags"][0] in ("king", "queen")),
-    ({"tags": {"<": "b"}}, lambda one: True),
-    ({"tags": {">=": "t"}}, lambda one: one.metadata["tags"][0] >= "t"),
-    ({"missing": 1}, lambda one: False),
-    ({"missing": {"!=": 1}}, lambda one: True),
-    ({"missing": None}, lambda one: False),
-    ({"id": ["id 3", "id 4", "nobody"]}, lambda one: one.id in ("id 3", "id 4")),
-    ({"id": {"!=": "id 3"}}, lambda one: one.id != "id 3"),
-    ({"id": {">=": "id 28"}}, lambda one: one.id >= "id 28"),
-    ({"n": []}, lambda one: False),
-    ({"id": []}, lambda one: False),
-    ({"n": {"<": float("inf")}}, lambda one: True),
+    ({"n": 3}, lambda document: document.metadata["n"] == 3),
+    ({"n": [3, 4.0, "5"]}, lambda document: document.metadata["n"] in (3, 4)),
+    ({"n": {">=": 5, "<": 9}}, lambda document: 5 <= document.metadata["n"] < 9),
+    ({"n": {">": 5.5}}, lambda document: document.metadata["n"] > 5.5),
+    ({"n": {"!=": 3}}, lambda document: document.metadata["n"] != 3),
+    ({"even": True}, lambda document: document.metadata["even"]),
+    ({"even": 1}, lambda document: False),
+    ({"even": {"!=": True}, "n": {"<=": 6}}, lambda document: document.metadata["n"] in (1, 3, 5)),
+    ({"tags": "all"}, lambda document: True),
+    (
+        {"tags": ["king", "queen"]},
+        lambda document: document.metadata["tags"][0] in ("king", "queen"),
+    ),
+    ({"tags": {"<": "b"}}, lambda document: True),
+    ({"tags": {">=": "t"}}, lambda document: document.metadata["tags"][0] >= "t"),
+    ({"missing": 1}, lambda document: False),
+    ({"missing": {"!=": 1}}, lambda document: True),
+    ({"missing": None}, lambda document: False),
+    ({"id": ["id 3", "id 4", "nobody"]}, lambda document: document.id in ("id 3", "id 4")),
+    ({"id": {"!=": "id 3"}}, lambda document: document.id != "id 3"),
+    ({"id": {">=": "id 28"}}, lambda document: document.id >= "id 28"),
+    ({"n": []}, lambda document: False),
+    ({"id": []}, lambda document: False),
+    ({"n": {"<": float("inf")}}, lambda document: True),
 ]
 
 
 @pytest.mark.parametrize(("where", "holds"), FILTERS, ids=[str(where) for where, _ in FILTERS])
 def test_filters(index: Index, where: dict[str, Any], holds: Callable[[Document], bool]) -> None:
-    wanted = [one for one in DOCUMENTS if holds(one)]
+    wanted = [document for document in DOCUMENTS if holds(document)]
     assert list(index.documents(where)) == wanted
     answer = index.search("the king", 5, where=where, exact=True)
     assert answer.certified
@@ -204,7 +212,7 @@ def test_filters(index: Index, where: dict[str, Any], holds: Callable[[Document]
     few = SearchSettings(recall=2)
     found = index.search("the king", 2, where=where, settings=few)
     assert len(found.hits) == min(2, len(wanted))
-    assert {hit.id for hit in found.hits} <= {one.id for one in wanted}
+    assert {hit.id for hit in found.hits} <= {document.id for document in wanted}
 
 
 def test_nothing_in_a_name_or_value_is_taken_for_an_expression(
@@ -282,7 +290,7 @@ def test_rankings_without_documents(index: Index) -> None:
 def test_explanations(index: Index) -> None:
     explained = index.explain("the river", "id 3")
     assert explained.document == DOCUMENTS[3]
-    assert sum(one.weight for one in explained.pseudo_queries) == pytest.approx(1)
+    assert sum(pseudo_query.weight for pseudo_query in explained.pseudo_queries) == pytest.approx(1)
     with pytest.raises(PseudoqueryError, match="no document with the id 'nobody'"):
         index.explain("the river", "nobody")
 

@@ -30,6 +30,7 @@ from pseudoquery.milvus.collection import Collection
 from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.records import Document
 from pseudoquery.search.settings import SearchSettings
+from pseudoquery.service.one_vector import search_one_vector
 from tests.support.collection import DOCUMENTS
 
 pytestmark = pytest.mark.cluster
@@ -57,7 +58,7 @@ def test_to_milvus_and_back_to_the_bit(
     assert list(back.documents()) == list(there.documents()) == list(folder.documents())
     for query in ("the river", "king and queen", "war"):
         for top in (3, 50):
-            answers = [one.search(query, top, exact=True) for one in (folder, there, back)]
+            answers = [opened.search(query, top, exact=True) for opened in (folder, there, back)]
             # The documents, scores and weights, equal to the last bit.
             assert answers[0].hits == answers[1].hits == answers[2].hits
     new = Document("new", "the castle in the winter garden")  # rounded alike, in both places
@@ -173,7 +174,7 @@ def test_a_version_that_is_not_complete_is_not_seen(index: MilvusIndex) -> None:
     assert list(index.documents()) == DOCUMENTS
     assert not list(index.documents({"n": -1}))
     hits = index.search("the river", 100, exact=True).hits
-    assert sorted(hit.id for hit in hits) == sorted(one.id for one in DOCUMENTS)
+    assert sorted(hit.id for hit in hits) == sorted(document.id for document in DOCUMENTS)
     assert not index.search("the river", where={"n": -1}).hits
     # The next change is newer, and takes what was left behind away.
     index.add([Document(before.id, "new"), Document("unknown", "new")])
@@ -198,9 +199,9 @@ def test_two_writers_at_once_leave_each_document_whole(index: MilvusIndex) -> No
     ids = ["x", "y", "z"]
     texts = {name: [f"the {name} {word}" for word in ("king", "river", "war")] for name in "ab"}
 
-    def write(mine: MilvusIndex, name: str) -> None:
+    def write(writer: MilvusIndex, name: str) -> None:
         for text in texts[name]:
-            mine.add([Document(id_, text, metadata={"by": text}) for id_ in ids])
+            writer.add([Document(id_, text, metadata={"by": text}) for id_ in ids])
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(write, index, "a"), pool.submit(write, other, "b")]:
@@ -222,7 +223,7 @@ def test_a_document_that_has_lost_its_text_is_not_found_by_the_old_one(index: Mi
     index.collection.insert_rows(index.collection.rows_of(empty, no_vectors, 2**62))
     assert index.get(empty.id) == empty
     found = [hit.id for hit in index.search("a", 100).hits]
-    assert sorted(found) == sorted(one.id for one in DOCUMENTS[1:])
+    assert sorted(found) == sorted(document.id for document in DOCUMENTS[1:])
 
 
 values = st.one_of(
@@ -249,11 +250,11 @@ asked = st.dictionaries(
 def test_filters_hold_for_the_same_documents_as_in_a_folder(
     address: str, tmp_path: Path, tiny_model: MultiVectorEncoder
 ) -> None:
-    places = [
+    indexes = [
         Index.create(tmp_path / "index", model=tiny_model),
         MilvusIndex.create(address, model=tiny_model),
     ]
-    vector = np.ones((1, places[0].settings.dimension), dtype=np.float32)
+    vector = np.ones((1, indexes[0].settings.dimension), dtype=np.float32)
     rounds = 0
 
     @settings(max_examples=8, suppress_health_check=list(HealthCheck), database=None)
@@ -261,12 +262,16 @@ def test_filters_hold_for_the_same_documents_as_in_a_folder(
     def check(metadata: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
         nonlocal rounds
         rounds += 1
-        documents = [Document(f"{rounds} {n}", "a", "", one) for n, one in enumerate(metadata)]
-        for place in places:
-            place.delete([one.id for one in place.documents()])
-            place.add_vectors(documents, [vector] * len(documents))
+        documents = [
+            Document(f"{rounds} {n}", "a", "", fields) for n, fields in enumerate(metadata)
+        ]
+        for index in indexes:
+            index.delete([document.id for document in index.documents()])
+            index.add_vectors(documents, [vector] * len(documents))
         for where in filters:
-            expected, found = ([one.id for one in place.documents(where)] for place in places)
+            expected, found = (
+                [document.id for document in index.documents(where)] for index in indexes
+            )
             assert found == expected, where
 
     check()
@@ -276,7 +281,7 @@ def test_vectors_of_any_length_are_proven_right(address: str, tiny_model_path: s
     model = load_model(tiny_model_path, preset("paper-passage"), device="cpu")
     index = MilvusIndex.create(address, model=model, vector_type="float32")
     index.add(DOCUMENTS)
-    longest = max(np.linalg.norm(own, axis=1).max() for own in index.encode(DOCUMENTS)[0])
+    longest = max(np.linalg.norm(vectors, axis=1).max() for vectors in index.encode(DOCUMENTS)[0])
     assert longest > 1
     assert index.collection.norm() == pytest.approx(longest, rel=1e-6)
 
@@ -343,6 +348,11 @@ def test_what_milvus_can_not_do(index: MilvusIndex) -> None:
         index.verify()
     with pytest.raises(QueryError, match="kept by Milvus"):
         index.repair()
+    with pytest.raises(QueryError, match="kept by Milvus, and has no folder"):
+        _ = index.folder
+    with pytest.raises(QueryError, match="kept by Milvus, which has no such comparison"):
+        search_one_vector(index, "the river", 3)
+    assert index.location == index.collection.address
     with pytest.raises(CorpusError, match="the id has 2000 bytes"):
         index.add([Document("a" * 2000, "text")])
     with pytest.raises(CorpusError, match="the metadata takes"):

@@ -26,7 +26,8 @@ from tests.support.command import Ran, Run, write
 pytestmark = pytest.mark.cluster
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "cluster.md").read_text()
 RECORDS = [
-    {"id": one.id, "title": one.title, "text": one.text, **one.metadata} for one in DOCUMENTS
+    {"id": document.id, "title": document.title, "text": document.text, **document.metadata}
+    for document in DOCUMENTS
 ]
 
 
@@ -40,10 +41,10 @@ def both(
     milvus: str, source: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model_path: str
 ) -> list[Any]:
     """The same documents, indexed by the same command, in a folder and in Milvus."""
-    places = [tmp_path_factory.mktemp("cli") / "index", f"{milvus}/command"]
-    for place in places:
-        main(["index", str(source), "--out", str(place), "--model", tiny_model_path])
-    return places
+    locations = [tmp_path_factory.mktemp("cli") / "index", f"{milvus}/command"]
+    for location in locations:
+        main(["index", str(source), "--out", str(location), "--model", tiny_model_path])
+    return locations
 
 
 def refused(ran: Ran, *words: str) -> None:
@@ -70,7 +71,7 @@ def test_the_same_output_as_for_a_folder(
     both: list[Any], run: Run, command: tuple[str, ...]
 ) -> None:
     name, *rest = command
-    folder, there = (run(name, place, *rest) for place in both)
+    folder, there = (run(name, location, *rest) for location in both)
     if "--exact" in rest:  # how many were looked at is the engine's
         hits = [ran.json["hits"] for ran in (folder, there)]
         assert hits[0] == hits[1] != []
@@ -140,9 +141,9 @@ def test_copies(template: Path, address: str, tmp_path: Path, run: Run) -> None:
 def test_an_evaluation(address: str, tmp_path: Path, run: Run, tiny_model_path: str) -> None:
     data = write_collection(tmp_path / "data")
     figures = []
-    for place in (tmp_path / "index", address):
-        run("index", data, "--out", place, "--model", tiny_model_path)
-        how = ("--split", "dev", "--index", place, "--top", "5", "--exact", "--json")
+    for location in (tmp_path / "index", address):
+        run("index", data, "--out", location, "--model", tiny_model_path)
+        how = ("--split", "dev", "--index", location, "--top", "5", "--exact", "--json")
         figures.append(run("evaluate", data, *how).json["figures"])
     assert figures[0] == figures[1]
 

@@ -50,14 +50,18 @@ def write_until_killed(server: MilvusLite, address: str, seed: int, seconds: flo
 def check(address: str, state: State, in_flight: State | None) -> State:
     """Find each document as it was acknowledged, or as the operation in flight makes it."""
     collection = Collection.open(address)
-    kept = collection.read({*state, *(in_flight or {})})
-    found = {id_: (one.stored.document, one.vectors.tolist()) for id_, one in kept.items()}
+    encoded = collection.read({*state, *(in_flight or {})})
+    found = {
+        id_: (document.stored.document, document.vectors.tolist())
+        for id_, document in encoded.items()
+    }
     before, after = (
-        {id_: expected(one) for id_, one in own.items()} for own in (state, in_flight or state)
+        {id_: expected(document) for id_, document in documents.items()}
+        for documents in (state, in_flight or state)
     )
     for id_ in before.keys() | after.keys() | found.keys():
         assert found.get(id_) in (before.get(id_), after.get(id_)), id_
-    listed = {one.document.id: one.document for one in collection.documents()}
+    listed = {stored.document.id: stored.document for stored in collection.documents()}
     assert listed == {id_: document for id_, (document, _) in found.items()}
     return listed
 

@@ -49,13 +49,13 @@ def made(corpus: Corpus) -> dict[str, bytes]:
 
 def expected(corpus: Corpus) -> tuple[list[Document], list[str]]:
     """Read a corpus in order; returns the documents of an index, and what is said of others."""
-    kept: dict[str, Document] = {}
+    first_of_id: dict[str, Document] = {}
     said = []
-    for document in (one for file in corpus for shard in file for one in shard):
-        first = kept.setdefault(document.id, document)
+    for document in (document for file in corpus for shard in file for document in shard):
+        first = first_of_id.setdefault(document.id, document)
         if first is not document:
             said.append(str(duplicate_id_error(document.id, document.origin, first.origin)))
-    return list(kept.values()), said
+    return list(first_of_id.values()), said
 
 
 class Killed(BaseException):
@@ -103,12 +103,12 @@ def build(collection: Collection, corpus: Corpus, on_bad: Any, seed: int = 0) ->
 
 def check(collection: Collection, documents: Sequence[Document]) -> None:
     """Each document is there once, in the order of the corpus, with its own vectors."""
-    kept = [one for block in collection.blocks() for one in block]
-    assert [one.stored.document for one in kept] == documents
-    for one in kept:
-        np.testing.assert_array_equal(one.vectors, vectors_of(one.stored.document))
+    encoded = [document for block in collection.blocks() for document in block]
+    assert [document.stored.document for document in encoded] == documents
+    for document in encoded:
+        np.testing.assert_array_equal(document.vectors, vectors_of(document.stored.document))
     assert collection.count() == len(documents)
-    assert collection.count_vectors() == sum(len(one.text) for one in documents)
+    assert collection.count_vectors() == sum(len(document.text) for document in documents)
     assert not list(collection.rows("place < -1", ["place"]))
 
 

@@ -42,9 +42,9 @@ def test_counts_do_not_depend_on_the_batches(
     empty: Index, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     monkeypatch.setattr(incoming, "BATCH_DOCUMENTS", batch)
-    one, other = Document("a", "first"), Document("a", "second")
-    assert empty.add([one, one, other, DOCUMENTS[0], other]) == Added(2, 1, 2)
-    assert empty.get("a") == other
+    first, second = Document("a", "first"), Document("a", "second")
+    assert empty.add([first, first, second, DOCUMENTS[0], second]) == Added(2, 1, 2)
+    assert empty.get("a") == second
     assert len(empty) == 2
 
 
@@ -56,7 +56,7 @@ def test_unchanged_documents_are_not_encoded_again(
 
     monkeypatch.setattr(index, "encode", refuse)
     before = results(index)
-    moved = [replace(one, origin="elsewhere") for one in DOCUMENTS]
+    moved = [replace(document, origin="elsewhere") for document in DOCUMENTS]
     assert index.add(moved) == Added(unchanged=30)
     assert results(index) == before
 
@@ -80,7 +80,7 @@ def test_documents_are_committed_batch_by_batch(
     assert seen == [4, 8, 10]
     monkeypatch.setattr(incoming, "BATCH_CHARACTERS", 30)
     texts = [Document(str(number), "moon " * 5) for number in range(5)]
-    assert [one.added for one in empty.add_in_batches(texts)] == [2, 2, 1]
+    assert [batch.added for batch in empty.add_in_batches(texts)] == [2, 2, 1]
 
 
 def test_a_bad_document_is_refused_and_the_rest_is_safe(
@@ -90,7 +90,7 @@ def test_a_bad_document_is_refused_and_the_rest_is_safe(
     bad = Document("bad", "a lone \udc80 surrogate")
     with pytest.raises(CorpusError, match="lone surrogate"):
         empty.add([*DOCUMENTS[:4], bad, DOCUMENTS[5]])
-    assert [one.id for one in empty.documents()] == ["id 0", "id 1", "id 2", "id 3"]
+    assert [document.id for document in empty.documents()] == ["id 0", "id 1", "id 2", "id 3"]
     assert empty.verify() == []
 
 
@@ -142,7 +142,7 @@ def test_adding_then_deleting_leaves_results_as_before(
         before = [results(index, **how) for how in modes]
         for added in rounds:
             index.add(added)
-        given_ids = {one.id for added in rounds for one in added}
+        given_ids = {document.id for added in rounds for document in added}
         assert set(index.delete(sorted(given_ids))) == given_ids
         if compact:
             index.compact()
@@ -152,7 +152,7 @@ def test_adding_then_deleting_leaves_results_as_before(
 
 def test_searching_while_another_writes(index: Index) -> None:
     """Threads share an index and a structure while documents come and go; nothing tears."""
-    stable = {one.id for one in DOCUMENTS}
+    stable = {document.id for document in DOCUMENTS}
     writer = Index.open(index.folder, model=index.model)
     done = threading.Event()
     wrong: list[str] = []

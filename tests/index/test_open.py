@@ -57,9 +57,9 @@ def test_another_model_is_refused(
     for model in (other, _shifted(tiny_model_path, tmp_path / "other")):
         wrong = Index.open(index.folder, model=model)
         uses: list[Callable[[Index], object]] = [
-            lambda one: one.search("moon"),
-            lambda one: one.add([Document("new", "moon")]),
-            lambda one: one.explain("moon", "id 1"),
+            lambda opened: opened.search("moon"),
+            lambda opened: opened.add([Document("new", "moon")]),
+            lambda opened: opened.explain("moon", "id 1"),
         ]
         for use in uses:
             with pytest.raises(ModelError) as caught:
@@ -159,9 +159,11 @@ def test_a_precision_is_kept_and_used(tmp_path: Path, tiny_model: MultiVectorEnc
     for index in (full, half):
         index.add(DOCUMENTS)
     exactly, nearly = (index.search(QUERIES[0], 30, exact=True) for index in (full, reopened))
-    one, other = ({hit.id: hit.score for hit in answer.hits} for answer in (exactly, nearly))
-    assert one != other, "it makes a difference"
-    assert one == pytest.approx(other, abs=0.1), "and a small one"
+    full_scores, half_scores = (
+        {hit.id: hit.score for hit in answer.hits} for answer in (exactly, nearly)
+    )
+    assert full_scores != half_scores, "it makes a difference"
+    assert full_scores == pytest.approx(half_scores, abs=0.1), "and a small one"
     with pytest.raises(ModelError, match="precision is 'int4'; choose one of float32, bfloat16"):
         Index.create(tmp_path / "none", model=tiny_model, precision="int4")  # type: ignore[arg-type]
     assert not (tmp_path / "none").exists()

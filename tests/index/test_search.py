@@ -163,7 +163,7 @@ def test_documents_without_vectors(empty: Index) -> None:
     answer = empty.search("moon", 10)
     assert sorted(ids(answer)) == ["id 0", "id 1", "id 2"]
     assert answer.certified
-    assert [one.id for one in empty.documents({"blank": True})] == ["empty"]
+    assert [document.id for document in empty.documents({"blank": True})] == ["empty"]
     assert empty.get("space") == blank[1]
     assert empty.explain("moon", "empty").pseudo_queries == ()
     assert empty.delete(["empty", "space"]) == ["empty", "space"]

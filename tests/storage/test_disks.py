@@ -63,8 +63,11 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, words: int, vectors: int) -> 
         assert acknowledged
         for reader in (made, FolderStore.open(disk / "index")):
             found = everything(reader)
-            assert acknowledged.items() <= {id_: one for id_, (one, _) in found.items()}.items()
-            assert all(len(own) == vectors for _, own in found.values())
+            assert (
+                acknowledged.items()
+                <= {id_: document for id_, (document, _) in found.items()}.items()
+            )
+            assert all(len(arrays) == vectors for _, arrays in found.values())
             # The one that failed may have been committed before the disk was full.
             assert len(found) - len(acknowledged) in (0, 1)
         remount(disk, "size=20m")
@@ -101,7 +104,7 @@ for number in range(10_000):
     found = everything(store)
     assert set(numbers) <= set(found)
     assert len(found) - len(numbers) in (0, 1)
-    assert found == {id_: expected(one) for id_, (one, _) in found.items()}
+    assert found == {id_: expected(document) for id_, (document, _) in found.items()}
     assert problems(store) == []
 
 

@@ -76,7 +76,7 @@ def cases(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         st.lists(st.dictionaries(st.sampled_from(names), value, max_size=3), min_size=1, max_size=5)
     )
     compared: st.SearchStrategy[Any] = common | st.lists(common, max_size=3) | conditions
-    comparable = [one for one in pool if one is not None]
+    comparable = [value for value in pool if value is not None]
     if comparable:
         compared |= st.dictionaries(st.sampled_from(list(RANGES)), st.sampled_from(comparable))
     compared |= st.dictionaries(st.just("!="), common)
@@ -103,13 +103,13 @@ def holds(metadata: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
 
 
 def compares(metadata: Mapping[str, Any], field: str, sign: str, value: Any) -> bool:
-    own = metadata.get(field, [])
-    own = own if isinstance(own, list) else [own]
+    values = metadata.get(field, [])
+    values = values if isinstance(values, list) else [values]
     wanted = value if isinstance(value, list) else [value]
-    pairs = [(one, other) for one in own for other in wanted if kind(one) == kind(other)]
+    pairs = [(value, other) for value in values for other in wanted if kind(value) == kind(other)]
     if sign in RANGES:
-        return any(RANGES[sign](one, other) for one, other in pairs)
-    equal = any(one == other for one, other in pairs)
+        return any(RANGES[sign](value, other) for value, other in pairs)
+    equal = any(value == other for value, other in pairs)
     return not equal if sign == "!=" else equal
 
 
@@ -127,7 +127,7 @@ def select(
     connection.execute("DELETE FROM documents")
     connection.executemany(
         "INSERT INTO documents VALUES (?, ?)",
-        [(id_, json.dumps(own, ensure_ascii=False)) for id_, own in documents.items()],
+        [(id_, json.dumps(metadata, ensure_ascii=False)) for id_, metadata in documents.items()],
     )
     clause, parameters = compile_filter(where)
     rows = connection.execute(f"SELECT id FROM documents WHERE {clause} ORDER BY rowid", parameters)
@@ -235,7 +235,9 @@ def test_long_lists_of_values(documents_table: sqlite3.Connection) -> None:
     assert select(documents_table, stored, {"id": ids}) == expected
     assert select(documents_table, stored, {"id": {"!=": ids}}) == rest
     assert select(documents_table, stored, {"code": list(many)}) == expected
-    assert select(documents_table, stored, {"name": {"!=": [f"n{one}" for one in many]}}) == rest
+    assert (
+        select(documents_table, stored, {"name": {"!=": [f"n{number}" for number in many]}}) == rest
+    )
 
 
 @pytest.mark.parametrize(
@@ -375,7 +377,7 @@ def test_a_quoted_value_is_read_back(value: str, sign: str) -> None:
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=4))
 def test_quoted_members_are_read_back(members: list[str]) -> None:
-    listed = ", ".join(json.dumps(one, ensure_ascii=False) for one in members)
+    listed = ", ".join(json.dumps(member, ensure_ascii=False) for member in members)
     assert parse_condition(f"field in {listed}") == ("field", members)
 
 

@@ -69,8 +69,8 @@ def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     given_ = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float16)
     whole = quantise(given_)
     monkeypatch.setattr(codes, "BLOCK", 7)
-    for one, other in zip(fields(whole), fields(quantise(given_)), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for left, right in zip(fields(whole), fields(quantise(given_)), strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 def fields(made: Int8Codes) -> tuple[NDArray[Any], ...]:
@@ -84,8 +84,8 @@ def test_saved_codes_are_mapped(count: int, tmp_path: Path) -> None:
     save_codes(path, made)
     mapped = map_codes(path, (count, 5))
     assert mapped is not None
-    for one, other in zip(fields(made), fields(mapped), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for left, right in zip(fields(made), fields(mapped), strict=True):
+        np.testing.assert_array_equal(left, right)
     assert not count or isinstance(mapped.values, np.memmap)
 
 

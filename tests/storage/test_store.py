@@ -12,6 +12,7 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pseudoquery.records import Document
 from pseudoquery.storage import store as store_module
 from pseudoquery.storage.schema import FORMAT
 from pseudoquery.storage.segments import Segment, SegmentFacts, map_segment, segment_path
-from pseudoquery.storage.store import FolderStore
+from pseudoquery.storage.store import FolderStore, folder_store
 from pseudoquery.storage.verify import problems
 from tests.support import crash_writer
 from tests.support.crash_writer import SETTINGS, content, expected, put
@@ -54,6 +55,15 @@ def set_setting(folder: Path, name: str, value: object) -> None:
 
 
 # --- creating and opening
+
+
+def test_a_store_in_a_database_is_no_folder(store: FolderStore) -> None:
+    assert folder_store(store) is store
+    elsewhere: Any = SimpleNamespace(location="http://localhost:1/papers", engine="Milvus")
+    with pytest.raises(QueryError) as caught:
+        folder_store(elsewhere, "which checks its files itself")
+    said = "http://localhost:1/papers is kept by Milvus, which checks its files itself."
+    assert str(caught.value) == said
 
 
 def test_settings_come_back(tmp_path: Path) -> None:
@@ -199,13 +209,13 @@ def test_readers_are_undisturbed(tmp_path: Path) -> None:
     wrong: list[str] = []
     generations: list[int] = []
 
-    def read(mine: FolderStore) -> None:
+    def read(opened: FolderStore) -> None:
         while not done.is_set():
             try:
-                with mine.snapshot() as snapshot:
+                with opened.snapshot() as snapshot:
                     found = content(snapshot)
                     generations.append(snapshot.view.generation)
-                    if found != {id_: expected(one) for id_, (one, _) in found.items()}:
+                    if found != {id_: expected(document) for id_, (document, _) in found.items()}:
                         wrong.append(f"vectors differ in generation {snapshot.view.generation}")
                     if len(found) != snapshot.count():
                         wrong.append(f"counts differ in generation {snapshot.view.generation}")
@@ -213,8 +223,8 @@ def test_readers_are_undisturbed(tmp_path: Path) -> None:
                 wrong.append(repr(error))
 
     readers = [
-        threading.Thread(target=read, args=[one])
-        for one in (shared, shared, FolderStore.open(tmp_path / "index"))
+        threading.Thread(target=read, args=[opened])
+        for opened in (shared, shared, FolderStore.open(tmp_path / "index"))
     ]
     for reader in readers:
         reader.start()
@@ -313,12 +323,13 @@ def test_any_text_can_be_stored_and_removed(store: FolderStore) -> None:
     with store.writer() as writer:
         put(writer, *strange)
     found = everything(store)
-    assert {one.id: found[one.id] for one in strange} == {one.id: expected(one) for one in strange}
+    wanted = [document.id for document in strange]
+    assert [found[id_] for id_ in wanted] == [expected(document) for document in strange]
     assert problems(store) == []
     with store.snapshot() as snapshot:
         assert len(snapshot.search_fulltext("text", None, 100)) == 2 + 5
     with store.writer() as writer:
-        assert writer.delete([one.id for one in strange]) == [one.id for one in strange]
+        assert writer.delete(wanted) == wanted
         writer.compact()
     assert everything(store) == {"a": expected(A), "b": expected(B)}
     assert problems(store) == []

@@ -34,16 +34,16 @@ def view_of(
     segments = []
     for start, stop in pairwise(edges):
         nothing = np.zeros((0, dimension))
-        own = documents[start:stop]
+        part = documents[start:stop]
         segments.append(
             make_segment(
-                np.concatenate([nothing, *own]).astype(np.float32),
+                np.concatenate([nothing, *part]).astype(np.float32),
                 ordinals_of(range(start, stop)),
-                np.array([len(one) for one in own], dtype=np.int64),
+                np.array([len(vectors) for vectors in part], dtype=np.int64),
                 np.dtype(dtype),
             )
         )
-    lengths = [np.linalg.norm(one.decoded().astype(np.float64), axis=1) for one in segments]
+    lengths = [np.linalg.norm(segment.decoded().astype(np.float64), axis=1) for segment in segments]
     norm = float(np.concatenate(lengths).max(initial=0.0))
     return make_view(1, epoch, tuple(segments), ordinals_of(dead), norm)
 
@@ -93,7 +93,7 @@ def test_ranges_of_the_docstring() -> None:
 def test_ranges_equal_a_loop(pairs: list[tuple[int, int]]) -> None:
     starts = np.array([start for start, _ in pairs], dtype=np.int64)
     stops = starts + np.array([length for _, length in pairs], dtype=np.int64)
-    expected = [one for start, length in pairs for one in range(start, start + length)]
+    expected = [position for start, length in pairs for position in range(start, start + length)]
     found = ranges(starts, stops)
     assert found.tolist() == expected
     assert found.dtype == np.int64
@@ -104,10 +104,10 @@ def test_arrays_describe_the_documents(case: tuple[list[NDArray[Any]], VectorVie
     documents, view = case
     assert (view.generation, view.epoch) == (1, 7)
     assert view.ordinals.tolist() == [3 * number + 5 for number in range(len(documents))]
-    assert np.diff(view.offsets).tolist() == [len(one) for one in documents]
+    assert np.diff(view.offsets).tolist() == [len(vectors) for vectors in documents]
     assert view.offsets[0] == 0
-    assert view.vector_count == sum(len(one) for one in documents)
-    assert view.widest == max((len(one) for one in documents), default=0)
+    assert view.vector_count == sum(len(vectors) for vectors in documents)
+    assert view.widest == max((len(vectors) for vectors in documents), default=0)
 
 
 @given(cases(), st.data())
@@ -143,7 +143,7 @@ def test_vectors_of_documents_in_any_order(
     documents, view = case
     chosen = data.draw(lists_below(len(documents)))
     found = view.vectors_of(np.array(chosen, dtype=np.int64))
-    np.testing.assert_array_equal(found, joined([documents[one] for one in chosen], view))
+    np.testing.assert_array_equal(found, joined([documents[position] for position in chosen], view))
 
 
 @given(st.integers(1, 30), st.sets(st.integers(0, 29)))
@@ -161,10 +161,10 @@ def test_what_may_be_found_equals_a_loop(
     documents, view = case
     count = len(documents)
     allowed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
-    own = [len(one) for one, chosen in zip(documents, allowed, strict=True) if chosen]
+    counts = [len(vectors) for vectors, chosen in zip(documents, allowed, strict=True) if chosen]
     found = view.chosen(np.array(allowed, dtype=np.bool_))
-    assert (found.documents, found.vectors) == (sum(one > 0 for one in own), sum(own))
-    each = [chosen for one, chosen in zip(documents, allowed, strict=True) for _ in one]
+    assert (found.documents, found.vectors) == (sum(count > 0 for count in counts), sum(counts))
+    each = [chosen for vectors, chosen in zip(documents, allowed, strict=True) for _ in vectors]
     assert (found.positions is None) == all(allowed)
     assert found.positions is None or found.positions.tolist() == each
 

@@ -38,7 +38,9 @@ def store(tmp_path: Path) -> FolderStore:
     return made
 
 
-KEPT = {one.id: expected(one) for one in DOCUMENTS if one.id not in ("id 1", "id 4")}
+LIVING = {
+    document.id: expected(document) for document in DOCUMENTS if document.id not in ("id 1", "id 4")
+}
 
 
 def everything(store: FolderStore) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 def test_what_was_written_is_sound(store: FolderStore) -> None:
     assert problems(store) == []
     assert repair(store, encode) == 0
-    assert everything(store) == KEPT
+    assert everything(store) == LIVING
 
 
 def test_an_empty_index_is_sound(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_every_flipped_bit_of_a_segment_is_found(store: FolderStore) -> None:
     path = segment_path(store.folder, 2)
     data = path.read_bytes()
     with store.snapshot() as snapshot:
-        facts = next(one for one in snapshot.segment_facts() if one.number == 2)
+        facts = next(facts for facts in snapshot.segment_facts() if facts.number == 2)
     assert _segment_problem(store, facts) == ""
     header = 8 + int.from_bytes(data[:8], "little")
     for bit in (*range(8 * header), *range(8 * header, 8 * len(data), 7)):
@@ -126,10 +128,10 @@ def remove(store: FolderStore) -> None:
 
 
 def swap(store: FolderStore) -> None:
-    one, other = segment_path(store.folder, 2), segment_path(store.folder, 3)
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
-    other.write_bytes(first)
+    left, right = segment_path(store.folder, 2), segment_path(store.folder, 3)
+    first, second = left.read_bytes(), right.read_bytes()
+    left.write_bytes(second)
+    right.write_bytes(first)
 
 
 def replace_by_older(store: FolderStore) -> None:
@@ -169,25 +171,25 @@ def test_damaged_segments_are_found_and_repaired(store: FolderStore, damage: Dam
     living = {1: 3, 2: 3, 3: 4}
     assert repair(store, encode) == sum(living[number] for number in broken)
     assert problems(store) == []
-    assert everything(store) == KEPT, "deletions stay deleted"
+    assert everything(store) == LIVING, "deletions stay deleted"
     with store.writer() as writer:
         put(writer, DOCUMENTS[1])
         writer.compact()
-    assert everything(store) == KEPT | {"id 1": expected(DOCUMENTS[1])}
+    assert everything(store) == LIVING | {"id 1": expected(DOCUMENTS[1])}
     assert problems(store) == []
 
 
 @pytest.mark.parametrize("damage", [truncate, remove, flip_vector])
 def test_a_damaged_segment_of_deleted_documents_only(store: FolderStore, damage: Damage) -> None:
     with store.writer() as writer:
-        writer.delete([one.id for one in DOCUMENTS[4:8]])
+        writer.delete([document.id for document in DOCUMENTS[4:8]])
     damage(store)
     assert len(problems(store)) == 1
     assert repair(store, encode) == 0
     assert problems(store) == []
     assert set(everything(store)) == {f"id {number}" for number in (0, 2, 3, 8, 9, 10, 11)}
     with store.snapshot() as snapshot:
-        assert [one.number for one in snapshot.segment_facts()] == [1, 3]
+        assert [facts.number for facts in snapshot.segment_facts()] == [1, 3]
 
 
 def test_repair_of_the_only_segment_after_all_was_deleted(tmp_path: Path) -> None:
@@ -213,10 +215,10 @@ def test_repair_tells_structures_to_start_anew(store: FolderStore) -> None:
 
 
 def test_repair_changes_nothing_that_is_sound(store: FolderStore) -> None:
-    kept = {number: segment_path(store.folder, number).read_bytes() for number in (1, 3)}
+    contents = {number: segment_path(store.folder, number).read_bytes() for number in (1, 3)}
     flip_vector(store)
     repair(store, encode)
-    for number, data in kept.items():
+    for number, data in contents.items():
         assert segment_path(store.folder, number).read_bytes() == data
 
 
@@ -236,7 +238,7 @@ def test_what_is_known_of_a_segment_is_checked_too(store: FolderStore, change: s
     assert found.startswith("segment 3: ")
     assert repair(store, encode) == 4
     assert problems(store) == []
-    assert everything(store) == KEPT
+    assert everything(store) == LIVING
 
 
 # --- damaged documents
@@ -258,7 +260,7 @@ def test_what_is_known_of_a_segment_is_checked_too(store: FolderStore, change: s
 )
 def test_a_changed_document_is_found(store: FolderStore, change: str) -> None:
     execute(store, f"UPDATE documents SET {change} WHERE id = 'id 5'")
-    found = [one for one in problems(store) if one.startswith("document ")]
+    found = [sentence for sentence in problems(store) if sentence.startswith("document ")]
     name = "other" if change.startswith("id") else "id 5"
     assert found == [f"document '{name}': its content is not what was written"]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pseudoquery.errors import IndexFolderError
 from pseudoquery.records import Document
-from pseudoquery.storage import writer
+from pseudoquery.storage import writer as writer_module
 from pseudoquery.storage.schema import document_checksum
 from pseudoquery.storage.segments import SegmentFacts, segment_path
 from pseudoquery.storage.store import FolderStore
@@ -66,18 +66,18 @@ def flip(path: Path, position: int = -1) -> None:
 
 def test_add_and_replace(store: FolderStore) -> None:
     changed = replace(DOCUMENTS[1], text="changed")
-    with store.writer() as one:
-        put(one, *DOCUMENTS[:3])
-        put(one, changed, DOCUMENTS[3])
-        found = one.known(["id 0", "id 1", "id 99"])
+    with store.writer() as writer:
+        put(writer, *DOCUMENTS[:3])
+        put(writer, changed, DOCUMENTS[3])
+        found = writer.known(["id 0", "id 1", "id 99"])
     assert found == {
         "id 0": (document_checksum(DOCUMENTS[0]), ""),
         "id 1": (document_checksum(changed), ""),
     }
-    kept = [DOCUMENTS[0], DOCUMENTS[2], changed, DOCUMENTS[3]]
-    assert everything(store) == {each.id: expected(each) for each in kept}
+    remaining = [DOCUMENTS[0], DOCUMENTS[2], changed, DOCUMENTS[3]]
+    assert everything(store) == {each.id: expected(each) for each in remaining}
     with store.snapshot() as snapshot:
-        assert [stored.document for stored in snapshot.documents()] == kept
+        assert [stored.document for stored in snapshot.documents()] == remaining
         assert list(snapshot.deleted_ordinals()) == [2]
         assert snapshot.view.vector_count == sum(
             len(vectors_of(each)) for each in [*DOCUMENTS[:4], changed]
@@ -85,29 +85,29 @@ def test_add_and_replace(store: FolderStore) -> None:
 
 
 def test_adding_nothing_writes_nothing(store: FolderStore) -> None:
-    with store.writer() as one:
-        one.add([], [])
+    with store.writer() as writer:
+        writer.add([], [])
     assert files(store) == []
     with store.snapshot() as snapshot:
         assert snapshot.view.generation == 0
 
 
 def test_delete_says_what_was_there(store: FolderStore) -> None:
-    with store.writer() as one:
-        put(one, *DOCUMENTS[:3])
-        assert one.delete(["id 2", "nothing", "id 0", "id 2"]) == ["id 2", "id 0"]
-        assert one.delete(["id 2"]) == []
+    with store.writer() as writer:
+        put(writer, *DOCUMENTS[:3])
+        assert writer.delete(["id 2", "nothing", "id 0", "id 2"]) == ["id 2", "id 0"]
+        assert writer.delete(["id 2"]) == []
     assert everything(store) == {"id 1": expected(DOCUMENTS[1])}
 
 
 def test_numbers_are_never_used_twice(store: FolderStore) -> None:
     numbers = []
-    with store.writer() as one:
+    with store.writer() as writer:
         for each in DOCUMENTS[:5]:
-            put(one, each)
-            one.delete([each.id])
-            one.compact()
-        put(one, DOCUMENTS[5])
+            put(writer, each)
+            writer.delete([each.id])
+            writer.compact()
+        put(writer, DOCUMENTS[5])
         numbers = [facts.number for facts in all_facts(store)]
     with store.snapshot() as snapshot:
         assert list(snapshot.view.ordinals) == [6]
@@ -118,21 +118,21 @@ def test_numbers_are_never_used_twice(store: FolderStore) -> None:
 def test_vectors_that_do_not_fit_are_refused(store: FolderStore, bad: float) -> None:
     vectors = np.ones((2, DIMENSION), dtype=np.float32)
     vectors[1, 3] = bad  # the largest half-precision number is 65504
-    with store.writer() as one:
-        put(one, DOCUMENTS[0])
+    with store.writer() as writer:
+        put(writer, DOCUMENTS[0])
         with pytest.raises(IndexFolderError, match="vector_type='float32'"):
-            one.add([DOCUMENTS[1]], [vectors])
+            writer.add([DOCUMENTS[1]], [vectors])
     assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
     assert problems(store) == []
 
 
 def test_an_error_within_a_transaction_undoes_all_of_it(store: FolderStore) -> None:
-    with store.writer() as one:
-        put(one, *DOCUMENTS[:2])
+    with store.writer() as writer:
+        put(writer, *DOCUMENTS[:2])
     before = everything(store)
     twice = [replace(DOCUMENTS[0], text="new"), DOCUMENTS[3], DOCUMENTS[3]]
-    with pytest.raises(IndexFolderError), store.writer() as one:
-        one.add(twice, encode(twice)[0])  # ids must be distinct
+    with pytest.raises(IndexFolderError), store.writer() as writer:
+        writer.add(twice, encode(twice)[0])  # ids must be distinct
     assert everything(store) == before
     assert problems(store) == []
     assert len(files(store)) == 1
@@ -140,16 +140,16 @@ def test_an_error_within_a_transaction_undoes_all_of_it(store: FolderStore) -> N
 
 def test_a_note_can_be_removed(tmp_path: Path) -> None:
     store = FolderStore.create(tmp_path / "noted", SETTINGS, {"name": "value", "other": "stays"})
-    with store.writer() as one:
-        one.forget("name")
+    with store.writer() as writer:
+        writer.forget("name")
     with store.snapshot() as snapshot:
         assert (snapshot.note("name"), snapshot.note("other")) == (None, "stays")
     assert FolderStore.open(store.folder).settings == SETTINGS
 
 
 def test_orphans_are_removed(store: FolderStore) -> None:
-    with store.writer() as one:
-        put(one, DOCUMENTS[0])
+    with store.writer() as writer:
+        put(writer, DOCUMENTS[0])
     named = files(store)
     for name in ("00000099.safetensors", "00000002.tmp"):
         (store.folder / "segments" / name).write_bytes(b"left behind")
@@ -168,16 +168,16 @@ def test_checksums_cover_all_of_a_document(field: str) -> None:
 
 
 def test_checksums_do_not_depend_on_the_order_of_keys() -> None:
-    one, other = Document("a", "", "", {"x": 1, "y": 2}), Document("a", "", "", {"y": 2, "x": 1})
-    assert document_checksum(one) == document_checksum(other)
+    left, right = Document("a", "", "", {"x": 1, "y": 2}), Document("a", "", "", {"y": 2, "x": 1})
+    assert document_checksum(left) == document_checksum(right)
 
 
 # --- merging
 
 
-def single_adds(one: FolderWriter, sizes: list[int]) -> None:
+def single_adds(writer: FolderWriter, sizes: list[int]) -> None:
     for number, size in enumerate(sizes):
-        one.add([Document(f"{number}", "")], [np.full((size, DIMENSION), number, np.float32)])
+        writer.add([Document(f"{number}", "")], [np.full((size, DIMENSION), number, np.float32)])
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_many_single_adds_leave_few_segments(
     store: FolderStore, sizes: list[int], most: int
 ) -> None:
     seen = []
-    with store.writer() as one:
+    with store.writer() as writer:
         for number, size in enumerate(sizes):
             vectors = np.full((size, DIMENSION), number, np.float32)
-            one.add([Document(f"{number}", "")], [vectors])
+            writer.add([Document(f"{number}", "")], [vectors])
             seen.append(len(files(store)))
     assert max(seen) <= most
     with store.snapshot() as snapshot:
@@ -216,11 +216,11 @@ def test_merges_are_few_and_each_doubles_what_it_takes(sizes: list[int]) -> None
     rewritten: dict[int, int] = {}
     for number, size in enumerate(sizes):
         facts.append(SegmentFacts(number, number, 1, 1, size, "", 1.0))
-        while run := writer._mergeable_run(facts):
-            total = sum(one.bytes for one in run)
+        while run := writer_module._mergeable_run(facts):
+            total = sum(segment.bytes for segment in run)
             assert len(run) >= 8
             assert run == facts[-len(run) :], "only the newest neighbours are merged"
-            assert all(2 * one.bytes <= total for one in run)
+            assert all(2 * segment.bytes <= total for segment in run)
             for later in range(run[0].number, number + 1):
                 rewritten[later] = rewritten.get(later, 0) + 1
             merged = SegmentFacts(run[0].number, run[0].first, 1, 1, total, "", 1.0)
@@ -232,9 +232,9 @@ def test_merges_are_few_and_each_doubles_what_it_takes(sizes: list[int]) -> None
 def test_merging_stops_at_the_largest_size(
     store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "SEGMENT_BYTES", 20_000)
-    with store.writer() as one:
-        single_adds(one, [10] * 250)
+    monkeypatch.setattr(writer_module, "SEGMENT_BYTES", 20_000)
+    with store.writer() as writer:
+        single_adds(writer, [10] * 250)
     sizes = [facts.bytes for facts in all_facts(store)]
     assert max(sizes) <= 20_000
     assert sum(sizes) > 2 * 20_000
@@ -246,10 +246,10 @@ def test_positions_are_stable_until_compaction(store: FolderStore) -> None:
     seen = np.zeros((0, DIMENSION), dtype=np.float32)
     epochs = set()
     choose = random.Random(0)
-    with store.writer() as one:
+    with store.writer() as writer:
         for number in range(60):
-            put(one, Document(f"id {choose.randrange(20)}", f"text {number}"))
-            one.delete([f"id {choose.randrange(20)}"])
+            put(writer, Document(f"id {choose.randrange(20)}", f"text {number}"))
+            writer.delete([f"id {choose.randrange(20)}"])
             with store.snapshot() as snapshot:
                 view = snapshot.view
                 now = view.vectors(0, view.vector_count)
@@ -257,7 +257,7 @@ def test_positions_are_stable_until_compaction(store: FolderStore) -> None:
             assert np.array_equal(now[: len(seen)], seen)
             seen = now
         assert epochs == {0}
-        one.compact()
+        writer.compact()
     with store.snapshot() as snapshot:
         assert snapshot.view.epoch == 1
         assert 0 < snapshot.view.vector_count < len(seen)
@@ -269,12 +269,12 @@ def test_positions_are_stable_until_compaction(store: FolderStore) -> None:
 def test_compaction_drops_dead_vectors_and_frees_bytes(store: FolderStore) -> None:
     large = [Document(f"id {n}", "word " * 2000) for n in range(40)]
     vectors = [np.full((50, DIMENSION), n, np.float32) for n in range(40)]
-    with store.writer() as one:
-        one.add(large, vectors)
-        one.delete([each.id for each in large[5:]])
+    with store.writer() as writer:
+        writer.add(large, vectors)
+        writer.delete([each.id for each in large[5:]])
         before = everything(store)
         bytes_before = sum(path.stat().st_size for path in files(store))
-        one.compact()
+        writer.compact()
         assert everything(store) == before
     with store.snapshot() as snapshot:
         assert snapshot.view.vector_count == 5 * 50
@@ -288,23 +288,23 @@ def test_compaction_drops_dead_vectors_and_frees_bytes(store: FolderStore) -> No
 def test_compaction_gives_the_database_back_too(store: FolderStore) -> None:
     path = store.folder / "index.sqlite"
     choose = random.Random(0)
-    with store.writer() as one:
+    with store.writer() as writer:
         texts = [" ".join(str(choose.random()) for _ in range(2000)) for _ in range(10)]
-        put(one, *(Document(f"{n}", text) for n, text in enumerate(texts)))
-        one.delete([f"{n}" for n in range(1, 10)])
+        put(writer, *(Document(f"{n}", text) for n, text in enumerate(texts)))
+        writer.delete([f"{n}" for n in range(1, 10)])
     before = path.stat().st_size
-    with store.writer() as one:
-        one.compact()
+    with store.writer() as writer:
+        writer.compact()
     assert path.stat().st_size < before / 2
 
 
 def test_compaction_of_nothing(store: FolderStore) -> None:
-    with store.writer() as one:
-        one.compact()
+    with store.writer() as writer:
+        writer.compact()
         assert everything(store) == {}
-        put(one, *DOCUMENTS[:3])
-        one.delete([each.id for each in DOCUMENTS[:3]])
-        one.compact()
+        put(writer, *DOCUMENTS[:3])
+        writer.delete([each.id for each in DOCUMENTS[:3]])
+        writer.compact()
     assert files(store) == []
     assert everything(store) == {}
     assert problems(store) == []
@@ -313,10 +313,10 @@ def test_compaction_of_nothing(store: FolderStore) -> None:
 def test_compaction_keeps_segments_to_their_size(
     store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "SEGMENT_BYTES", 5_000)
-    with store.writer() as one:
-        single_adds(one, [10] * 60)
-        one.compact()
+    monkeypatch.setattr(writer_module, "SEGMENT_BYTES", 5_000)
+    with store.writer() as writer:
+        single_adds(writer, [10] * 60)
+        writer.compact()
     facts = all_facts(store)
     assert 1 < len(facts) < 20
     assert max(each.bytes for each in facts) <= 5_000
@@ -329,8 +329,8 @@ def test_damage_is_not_rewritten_as_if_it_were_sound(
     store: FolderStore, damage: str, rewrite: str
 ) -> None:
     """A copy of a damaged segment would get a checksum of its own, and never be found."""
-    with store.writer() as one:
-        single_adds(one, [4] * 7)
+    with store.writer() as writer:
+        single_adds(writer, [4] * 7)
     path = segment_path(store.folder, 3)
     if damage == "flipped":
         flip(path)
@@ -338,8 +338,8 @@ def test_damage_is_not_rewritten_as_if_it_were_sound(
         path.write_bytes(path.read_bytes()[:-1])
     else:
         path.unlink()
-    with pytest.raises(IndexFolderError) as caught, store.writer() as one:
-        one.compact() if rewrite == "compact" else put(one, DOCUMENTS[0])
+    with pytest.raises(IndexFolderError) as caught, store.writer() as writer:
+        writer.compact() if rewrite == "compact" else put(writer, DOCUMENTS[0])
     assert f"{path} is damaged" in str(caught.value)
     assert f"`pseudoquery verify {store.folder} --repair`" in str(caught.value)
     found = problems(store)
@@ -353,23 +353,23 @@ def test_damage_is_not_rewritten_as_if_it_were_sound(
 def test_a_segment_that_can_t_be_written_leaves_no_trace(
     store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with store.writer() as one:
-        put(one, DOCUMENTS[0])
+    with store.writer() as writer:
+        put(writer, DOCUMENTS[0])
     before = files(store)
 
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pseudoquery.files.os.fsync", fail)
-    with pytest.raises(IndexFolderError, match="no space is left"), store.writer() as one:
-        put(one, DOCUMENTS[1])
+    with pytest.raises(IndexFolderError, match="no space is left"), store.writer() as writer:
+        put(writer, DOCUMENTS[1])
     assert files(store) == before
     assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
 
 
 def test_every_commit_is_synced(store: FolderStore) -> None:
-    with store.writer() as one:
-        assert one._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert one._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with store.writer() as writer:
+        assert writer._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert writer._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     with closing(sqlite3.connect(store.folder / "index.sqlite")) as connection:
         assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)

@@ -51,9 +51,9 @@ def content(snapshot: FolderSnapshot) -> dict[str, tuple[Document, list[list[flo
     """Read everything that a reader can see: for each id, its document and its vectors."""
     view = snapshot.view
     found = {}
-    for place in np.flatnonzero(view.live):
-        document = snapshot.by_ordinal(int(view.ordinals[place])).document
-        found[document.id] = (document, view.vectors_of(np.array([place])).tolist())
+    for position in np.flatnonzero(view.live):
+        document = snapshot.by_ordinal(int(view.ordinals[position])).document
+        found[document.id] = (document, view.vectors_of(np.array([position])).tolist())
     return found
 
 
