@@ -148,11 +148,12 @@ def delete(location: Location, ids: tuple[str, ...], as_json: bool) -> None:
     elif not missing:
         click.echo(f"Deleted {format_count(len(deleted), 'document')}.")
     if missing:
-        done = f"deleted {format_count(len(deleted), 'document')}" if deleted else "deleted nothing"
+        others = "document was" if len(deleted) == 1 else f"{len(deleted):,} documents were"
+        done = f"the other {others} deleted" if deleted else "nothing was deleted"
         shown = ", ".join(map(repr, missing[:5]))
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         nouns = "document with the id" if len(missing) == 1 else "documents with the ids"
-        raise PseudoqueryError(f"{done}: {location} has no {nouns} {shown}{more}.")
+        raise PseudoqueryError(f"{location} has no {nouns} {shown}{more}; {done}.")
 
 
 @click.command()

@@ -104,12 +104,12 @@ def show_answer(index: Index, answer: Answer, mode: str) -> None:
     for rank, hit in enumerate(answer.hits, start=1):
         heading = Text(f"{rank}. ", style="bold")
         heading.append((hit.title or hit.id).translate(CONTROLS), style="bold")
-        heading.append(f"  {hit.id.translate(CONTROLS)}  {hit.score:.3f}", style="dim")
+        id_ = f"  {hit.id.translate(CONTROLS)}" if hit.title else ""
+        heading.append(f"{id_}  {hit.score:.3f}", style="dim")
         console.print(heading)
-        shown = (
-            _format_beginning(hit) if mode == "bm25" else _format_passage(index, answer.query, hit)
-        )
-        console.print(Padding(shown, (0, 0, 0, 3)))
+        by_words = mode == "bm25"
+        text = _format_beginning(hit) if by_words else _format_passage(index, answer.query, hit)
+        console.print(Padding(text, (0, 0, 0, 3)))
         console.print()
     console.print(Text(_describe_proof(answer, mode), style="dim"))
 

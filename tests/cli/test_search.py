@@ -25,6 +25,10 @@ def test_search(run: Run, built: Path) -> None:
     shown = run("search", built, "the king of the city").out
     positions = [shown.index(f"{hit['id']}  {hit['score']:.3f}") for hit in ran.json["hits"]]
     assert positions == sorted(positions)
+    untitled = [hit for hit in ran.json["hits"] if not hit["title"]]
+    assert untitled
+    for hit in untitled:
+        assert f". {hit['id']}  {hit['score']:.3f}" in shown, "the id is its title"
     assert "Proven exact" in shown
     assert "no others" not in shown
 
