@@ -8,6 +8,7 @@ else of the query or the document is needed: the paper's e_d never has to be bui
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from scipy.optimize import brentq
@@ -60,6 +61,7 @@ def window(k: int) -> float:
     return float(lambertw((k - 1) / math.e).real) if k > 1 else 0.0
 
 
+@cache
 def sensitivity(k: int) -> float:
     """How far y can move when every dot moves by at most 1; tight, and small: 1.67 for k = 8.
 
@@ -74,14 +76,8 @@ def sensitivity(k: int) -> float:
         return math.log((k - 1) * (1 - part) / part)
 
     # Where the derivative vanishes; it falls on the way from 0 to 1/2, and the maximum lies there.
-    part = brentq(lambda one: (1 - 2 * one) * odds(one) - 2, 1e-12, 0.5)
+    part = brentq(lambda share: (1 - 2 * share) * odds(share) - 2, 1e-12, 0.5)
     return 1 + 2 * float(part * ((1 - part) * odds(part) - 1))
-
-
-def bounds(dots: Tensor) -> tuple[Tensor, Tensor]:
-    """Enclose the softmax score, knowing of the dots only the largest. (..., k) -> (...), (...)."""
-    largest = max_score(dots)
-    return largest - window(dots.shape[-1]), largest
 
 
 def contributions(dots: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class Int8Scan:
         A document without vectors has minus infinity.
         """
         halves = split_query(queries)
-        found = np.full((len(queries), len(self.errors)), -np.inf, dtype=np.float32)
+        estimates = np.full((len(queries), len(self.errors)), -np.inf, dtype=np.float32)
         for part in self.parts:
             count = len(part.codes.values)
             whole = part.packed and len(halves.values) <= FEW
@@ -104,9 +104,11 @@ class Int8Scan:
             for first, last in pairwise(np.unique(np.append(cuts, len(part.starts))).tolist()):
                 dots = _products(halves, part, slice(edges[first], edges[last]))
                 dots *= np.float32(scale)
-                own = edges[first : last + 1] - edges[first]
-                found[:, part.documents[first:last]] = _scores(dots, own, score)
-        return found
+                inner_edges = edges[first : last + 1] - edges[first]
+                estimates[:, part.documents[first:last]] = _estimate_scores(
+                    dots, inner_edges, score
+                )
+        return estimates
 
     def search(
         self, queries: NDArray[np.float32], count: int, allowed: NDArray[np.bool_] | None
@@ -187,33 +189,37 @@ def _codes_of(segment: Segment, folder: Path | None) -> Int8Codes:
     return codes
 
 
-def _scores(dots: NDArray[np.float32], edges: NDArray[Any], score: Score) -> NDArray[np.float32]:
+def _estimate_scores(
+    dots: NDArray[np.float32], edges: NDArray[Any], score: Score
+) -> NDArray[np.float32]:
     """Score documents whose dots (queries, vectors) lie between edges: (queries, documents)."""
     starts, counts = edges[:-1], np.diff(edges)
     if len(counts) and (counts == counts[0]).all():
-        return _even_scores(dots.reshape(len(dots), len(counts), counts[0]), score)
-    largest: NDArray[np.float32] = np.maximum.reduceat(dots, starts, axis=1)
+        even = dots.reshape(len(dots), len(counts), counts[0]).transpose(0, 2, 1)
+        return score_in_single_precision(np.ascontiguousarray(even), score)
+    if score == "max":
+        return np.maximum.reduceat(dots, starts, axis=1)
+    scores = np.empty((len(dots), len(counts)), dtype=np.float32)
+    for count in np.unique(counts).tolist():
+        alike = np.flatnonzero(counts == count)
+        columns = starts[alike] + np.arange(count)[:, None]
+        scores[:, alike] = score_in_single_precision(dots.take(columns, axis=1), score)
+    return scores
+
+
+def score_in_single_precision(dots: NDArray[np.float32], score: Score) -> NDArray[np.float32]:
+    """Score by dots (queries, k, documents), which are overwritten: (queries, documents).
+
+    Sums over the middle are the fastest. Documents are ranked by `exact_scores`, not by these.
+    """
+    largest: NDArray[np.float32] = dots.max(axis=1)
     if score == "max":
         return largest
     # Eq. 4-6, as the largest dot plus the weighted mean of what the others lack.
-    dots -= np.repeat(largest, counts, axis=1)
+    dots -= largest[:, None]
     weights = np.exp(dots)
-    total = np.add.reduceat(weights, starts, axis=1)
-    weights *= dots
-    largest += np.add.reduceat(weights, starts, axis=1) / total
-    return largest
-
-
-def _even_scores(dots: NDArray[np.float32], score: Score) -> NDArray[np.float32]:
-    """Do the same, faster, where all have equally many vectors: (queries, documents, k)."""
-    by_place = np.ascontiguousarray(dots.transpose(2, 0, 1))  # sums over the first are the fastest
-    largest: NDArray[np.float32] = by_place.max(axis=0)
-    if score == "max":
-        return largest
-    by_place -= largest
-    weights = np.exp(by_place)
-    by_place *= weights
-    largest += by_place.sum(axis=0) / weights.sum(axis=0)
+    dots *= weights
+    largest += dots.sum(axis=1) / weights.sum(axis=1)
     return largest
 
 

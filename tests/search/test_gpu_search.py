@@ -17,6 +17,7 @@ from pseudoquery.method.representation import Score
 from pseudoquery.method.scores import similarity_matrix
 from pseudoquery.search import gpu_search
 from pseudoquery.search.gpu_search import Documents, Tile, documents, search
+from tests.support.score_table import TABLE
 from tests.support.triton_device import DEVICE, INTERPRETED
 
 # The interpreter multiplies bfloat16 numbers as if they were integers.
@@ -246,3 +247,20 @@ def test_wrong_inputs_are_refused() -> None:
         search(documents(torch.zeros(3, 2, 4).half()), torch.zeros(1, 4), 2, scale=-1)
     with pytest.raises(ValueError, match="5 scales for 6 vectors"):
         documents(torch.zeros(3, 2, 4, dtype=torch.int8), scales=torch.ones(5))
+
+
+@pytest.mark.parametrize("score", ["softmax", "max"])
+@pytest.mark.parametrize(("dots", "expected"), TABLE)
+def test_the_kernels_scores_are_those_of_the_table(
+    dots: list[float], expected: dict[Score, float], score: Score
+) -> None:
+    """With the query (1, 0, ...), a vector's first number is its dot product."""
+    vectors = torch.nn.functional.pad(torch.tensor(dots, device=DEVICE)[:, None], (0, 31))
+    query = torch.nn.functional.pad(torch.ones(1, 1, device=DEVICE), (0, 31))
+    for more in (0, 2):  # a second document makes the first one's vectors be padded
+        counts = [len(dots), len(dots) + more]
+        both = torch.cat([vectors, vectors, vectors[:1].expand(more, -1) - 600])
+        corpus = documents(both, torch.tensor([0, *counts], device=DEVICE).cumsum(dim=0))
+        found, scores = search(corpus, query, 2, score=score, tile=SMALL)
+        own = dict(zip(found[0].tolist(), scores[0].tolist(), strict=True))
+        assert own[0] == pytest.approx(expected[score], rel=1e-5, abs=1e-5)
