@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,25 +136,23 @@ def _agreement_problems(store: FolderStore, snapshot: FolderSnapshot) -> list[st
     ids = snapshot.ids() if misplaced.size or missing.size else {}
     sentences = []
     if misplaced.size:
-        which = _name_documents(misplaced, ids)
+        which = _list_some([ids.get(ordinal, ordinal) for ordinal in misplaced.tolist()])
         sentences.append(f"vectors are stored twice or out of order for {which} ({RESTORE})")
     if missing.size:
-        sentences.append(f"no vectors are stored for {_name_documents(missing, ids)} ({RESTORE})")
+        which = _list_some([ids[ordinal] for ordinal in missing.tolist()])
+        sentences.append(f"no vectors are stored for {which} ({RESTORE})")
     if lost.size:
-        which = _name_documents(lost, ids)
-        sentences.append(f"vectors are stored, but no text, for {which} ({RESTORE})")
+        which = _list_some(lost.tolist())
+        sentences.append(f"vectors are stored for lost documents: ordinal {which} ({RESTORE})")
     if gone.size:
-        which = _name_documents(gone, ids)
+        which = _list_some(gone.tolist())
         advice = f"`pseudoquery compact {store.folder}` puts this right"
-        sentences.append(f"no vectors are stored for deleted documents: {which} ({advice})")
+        sentences.append(f"no vectors are stored for deleted documents: ordinal {which} ({advice})")
     return sentences
 
 
-def _name_documents(ordinals: NDArray[np.int64], ids: Mapping[int, str]) -> str:
-    """Name up to three documents, by their ids where these are known, and count the others."""
-    names = [
-        repr(ids[ordinal]) if ordinal in ids else f"the document with ordinal {ordinal}"
-        for ordinal in ordinals[:NAMED_DOCUMENTS].tolist()
-    ]
-    more = len(ordinals) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+def _list_some(names: Sequence[str | int]) -> str:
+    """List up to three names, and count the others."""
+    listed = ", ".join(map(repr, names[:NAMED_DOCUMENTS]))
+    more = len(names) - NAMED_DOCUMENTS
+    return f"{listed} and {more} more" if more > 0 else listed

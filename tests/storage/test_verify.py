@@ -275,7 +275,7 @@ def test_metadata_that_can_t_be_read_gets_a_sentence(store: FolderStore) -> None
 def test_a_lost_document_is_found(store: FolderStore, drop_trigger: bool) -> None:
     statements = ["DROP TRIGGER documents_removed"] if drop_trigger else []
     execute(store, *statements, "DELETE FROM documents WHERE id = 'id 5'")
-    sentence = f"vectors are stored, but no text, for the document with ordinal 6 ({RESTORE})"
+    sentence = f"vectors are stored for lost documents: ordinal 6 ({RESTORE})"
     assert sentence in problems(store)
     with pytest.raises(IndexFolderError, match="the document with ordinal 6 in index"):
         everything(store)
@@ -288,13 +288,13 @@ def test_a_lost_document_is_found(store: FolderStore, drop_trigger: bool) -> Non
     [
         (
             "DELETE FROM deleted WHERE ordinal = 2",
-            [f"vectors are stored, but no text, for the document with ordinal 2 ({RESTORE})"],
+            [f"vectors are stored for lost documents: ordinal 2 ({RESTORE})"],
         ),
         (
             "DELETE FROM segments WHERE number = 2",
             [
                 f"no vectors are stored for 'id 5', 'id 6', 'id 7' ({RESTORE})",
-                "no vectors are stored for deleted documents: the document with ordinal 5 "
+                "no vectors are stored for deleted documents: ordinal 5 "
                 "(`pseudoquery compact {folder}` puts this right)",
             ],
         ),
@@ -302,7 +302,7 @@ def test_a_lost_document_is_found(store: FolderStore, drop_trigger: bool) -> Non
             "DELETE FROM segments WHERE number IN (2, 3)",
             [
                 f"no vectors are stored for 'id 5', 'id 6', 'id 7' and 4 more ({RESTORE})",
-                "no vectors are stored for deleted documents: the document with ordinal 5 "
+                "no vectors are stored for deleted documents: ordinal 5 "
                 "(`pseudoquery compact {folder}` puts this right)",
             ],
         ),
@@ -310,7 +310,7 @@ def test_a_lost_document_is_found(store: FolderStore, drop_trigger: bool) -> Non
             "UPDATE documents SET ordinal = 99 WHERE id = 'id 5'",
             [
                 f"no vectors are stored for 'id 5' ({RESTORE})",
-                f"vectors are stored, but no text, for the document with ordinal 6 ({RESTORE})",
+                f"vectors are stored for lost documents: ordinal 6 ({RESTORE})",
             ],
         ),
     ],
@@ -328,7 +328,7 @@ def test_a_deleted_document_without_vectors_is_found_and_compaction_puts_it_righ
 ) -> None:
     execute(store, "INSERT INTO deleted VALUES (77)")
     assert problems(store) == [
-        "no vectors are stored for deleted documents: the document with ordinal 77 "
+        "no vectors are stored for deleted documents: ordinal 77 "
         f"(`pseudoquery compact {store.folder}` puts this right)"
     ]
     with store.writer() as writer:
