@@ -43,7 +43,7 @@ def model() -> MultiVectorEncoder:
 @pytest.fixture(params=["float16", "int8"])
 def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of an index folder, named by its type of vectors."""
-    return shutil.copytree(MADE / request.param, tmp_path / request.param)
+    return Path(shutil.copytree(MADE / request.param, tmp_path / request.param))
 
 
 def live_vectors(index: Index) -> NDArray[np.float32]:
