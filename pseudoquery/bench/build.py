@@ -1,6 +1,6 @@
-"""How much memory building an index takes, whatever its size, and how long it takes to open.
+"""How much memory building an index takes at different sizes, and how long opening it takes.
 
-Each index is built by a process of its own, so that what it holds at most can be told.
+Each index is built by a process of its own, whose peak memory is measured.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from pseudoquery.storage.store import FolderStore
 WRITTEN = 128 << 20
 """Bytes written to measure how fast the disk is."""
 ALLOWED_GROWTH = 200e6
+"""How many more bytes of memory the largest index may take than the smallest."""
 WORDS = ("river", "city", "king", "queen", "war", "peace", "music", "song", "book", "water")
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What a process took for its part."""
+    """The time, memory and disk space that a step took."""
 
     seconds: float
     resident: int
-    """The most bytes of memory that it held, those of mapped files included."""
-    own: int
-    """The most that it held without those, which the system takes back when it needs them."""
+    """The most bytes of memory that the process held, those of mapped files included."""
+    private: int
+    """The most without mapped files, whose memory the system takes back when it needs it."""
     bytes: int = 0
-    """What lies on disk."""
+    """The size on disk."""
 
 
 def bench_build(
@@ -60,33 +61,41 @@ def bench_build(
     reading the numbers and counts of the documents; of a search, reading all codes once.
     """
     rows: list[Timing] = []
-    held: dict[int, list[StepCost]] = {}
+    costs: dict[int, list[StepCost]] = {}
     with TemporaryDirectory(dir=where) as temporary:
         speed = write_speed(Path(temporary))
         for size in sizes:
             folder = Path(temporary) / str(size)
-            built, opened, derived, asked = _apart(folder, size, k, dimension, batch)
-            held[size] = [built, derived]
+            built, opened, derived, searched = _run_in_process(folder, size, k, dimension, batch)
+            costs[size] = [built, derived]
             codes = size * k * (dimension + 8)
             each = f"{1e6 * built.seconds / size:,.0f} µs a document"
             rows += [
                 Timing(
-                    f"building {size:,}", built.seconds, built.bytes / speed, _memory(built, each)
+                    f"building {size:,}",
+                    built.seconds,
+                    built.bytes / speed,
+                    _describe_memory(built, each),
                 ),
-                Timing(f"opening {size:,}", opened.seconds, floor(16 * size), _memory(opened)),
+                Timing(
+                    f"opening {size:,}", opened.seconds, floor(16 * size), _describe_memory(opened)
+                ),
                 Timing(
                     f"codes of {size:,}",
                     derived.seconds,
                     floor(2 * size * k * dimension) + codes / speed,
-                    _memory(derived),
+                    _describe_memory(derived),
                 ),
                 Timing(
-                    f"opening {size:,} and a search", asked.seconds, floor(codes), _memory(asked)
+                    f"opening {size:,} and a search",
+                    searched.seconds,
+                    floor(codes),
+                    _describe_memory(searched),
                 ),
             ]
     checks = []
     if len(sizes) > 1:
-        few, many = held[min(sizes)], held[max(sizes)]
+        few, many = costs[min(sizes)], costs[max(sizes)]
         between = f"from {min(sizes):,} to {max(sizes):,} documents"
         checks = [
             Check(
@@ -97,7 +106,7 @@ def bench_build(
             )
             for step, name, kind in (
                 (0, "building, all that is resident", "resident"),
-                (1, "making codes, without mapped files", "own"),
+                (1, "making codes, without mapped files", "private"),
             )
         ]
     data = {
@@ -123,13 +132,13 @@ def write_speed(folder: Path) -> float:
     return len(content) / seconds
 
 
-def _apart(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[StepCost]:
-    """Do all steps in another process, which holds nothing that it does not need for them."""
+def _run_in_process(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[StepCost]:
+    """Run all steps in another process, which holds nothing else in memory."""
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_steps, (folder, size, k, dimension, batch))
+        return pool.apply(_run_steps, (folder, size, k, dimension, batch))
 
 
-def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[StepCost]:
+def _run_steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[StepCost]:
     return [
         run_watched(_build, folder, size, k, dimension, batch),
         run_watched(_open, folder),
@@ -139,16 +148,16 @@ def _steps(folder: Path, size: int, k: int, dimension: int, batch: int) -> list[
 
 
 def run_watched(job: Callable[..., int], *arguments: Any) -> StepCost:
-    """Do a job, which returns a number of bytes, and see what it takes."""
+    """Run a job, which returns a number of bytes, and measure its time and memory."""
     start = time.perf_counter()
-    with _peaks() as peaks:
+    with _watch_memory() as peaks:
         size = job(*arguments)
     return StepCost(time.perf_counter() - start, peaks["VmRSS"], peaks["RssAnon"], size)
 
 
 @contextmanager
-def _peaks() -> Iterator[dict[str, int]]:
-    """Watch how much memory this process holds; the highest figures, in bytes, at the end."""
+def _watch_memory() -> Iterator[dict[str, int]]:
+    """Watch how much memory this process holds; yield the highest values so far, in bytes."""
     peaks = {"VmRSS": 0, "RssAnon": 0}
     ended = threading.Event()
 
@@ -177,17 +186,18 @@ def _build(folder: Path, size: int, k: int, dimension: int, batch: int) -> int:
     store = FolderStore.create(folder, Settings("", "", dimension, {}))
     with store.writer() as writer:
         for start in range(0, size, batch):
-            numbers = range(start, min(start + batch, size))
-            vectors = synthetic_vectors(len(numbers), k, dimension, seed=start)
+            positions = range(start, min(start + batch, size))
+            vectors = synthetic_vectors(len(positions), k, dimension, seed=start)
             writer.add(
-                [Document(f"id {number}", _text(number)) for number in numbers], list(vectors)
+                [Document(f"id {position}", _make_text(position)) for position in positions],
+                list(vectors),
             )
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _text(number: int) -> str:
-    """Write about a hundred characters that differ from document to document."""
-    return " ".join(WORDS[number // 10**place % 10] for place in range(20))
+def _make_text(position: int) -> str:
+    """Make a text of about a hundred characters that differs from document to document."""
+    return " ".join(WORDS[position // 10**digit % 10] for digit in range(20))
 
 
 def _open(folder: Path) -> int:
@@ -204,10 +214,10 @@ def _search(folder: Path, dimension: int) -> int:
     query = np.ones((1, dimension), dtype=np.float32) / dimension**0.5
     with FolderStore.open(folder).snapshot() as snapshot:
         step = Structures(folder).get("flat8", snapshot.view)
-        found = search(snapshot.view, step, [query], Representation(scale=10.0), 10)
-    return len(found[0].documents)
+        rankings = search(snapshot.view, step, [query], Representation(scale=10.0), 10)
+    return len(rankings[0].documents)
 
 
-def _memory(step: StepCost, first: str = "") -> str:
-    held = f"{step.resident / 1e6:,.0f} MB held, {step.own / 1e6:,.0f} MB its own"
-    return f"{first}, {held}" if first else held
+def _describe_memory(cost: StepCost, first: str = "") -> str:
+    memory = f"{cost.resident / 1e6:,.0f} MB held, {cost.private / 1e6:,.0f} MB its own"
+    return f"{first}, {memory}" if first else memory

@@ -1,7 +1,7 @@
-"""Has it become slower? The ratios of one run beside those of an earlier one.
+"""Whether the code has become slower: the ratios of one run beside those of an earlier one.
 
-Times are not compared, as they are the machine's as much as the code's: only what each run measured
-beside something else, a floor or a peer.
+Times are not compared, as they depend on the machine as much as on the code. Only ratios are: of a
+time to its floor, or to the time of a peer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 ALLOWED = 1.5
 """How much worse a ratio may be. Runs of the same code have differed by 1.4."""
 MEASURED = ("disk_gb_per_s", "repeats")
-"""What a report says of its data that may differ from run to run."""
+"""The parts of a report's data that may differ from run to run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A ratio that both runs have."""
+    """A ratio that both runs have measured."""
 
     what: str
     before: float
@@ -50,14 +50,16 @@ def read_report(path: Path) -> dict[str, Any]:
         raise QueryError(f"{path} can't be read: {error.strerror}.") from error
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
-    raise QueryError(f"{path} is no report; write one with `pseudoquery bench ... --json > FILE`.")
+    raise QueryError(
+        f"{path} is not a report; write one with `pseudoquery bench ... --json > FILE`."
+    )
 
 
 def compare_reports(report: Report, before: Mapping[str, Any]) -> list[Change]:
-    """Set a report beside an earlier one of the same data, the worst change first."""
+    """Compare a report with an earlier one of the same data; return the worst change first."""
     now = report.as_json()
     for name in ("benchmark", "data"):
-        if _kept(now[name]) != _kept(before[name]):
+        if _without_measured(now[name]) != _without_measured(before[name]):
             raise QueryError(
                 f"the earlier report has the {name} {before[name]}, and this run has {now[name]}; "
                 "compare runs of one command with the same options."
@@ -72,14 +74,14 @@ def compare_reports(report: Report, before: Mapping[str, Any]) -> list[Change]:
     return sorted(changes, key=lambda change: -change.factor)
 
 
-def _kept(facts: Any) -> Any:
+def _without_measured(facts: Any) -> Any:
     if not isinstance(facts, Mapping):
         return facts
     return {name: value for name, value in facts.items() if name not in MEASURED}
 
 
 def _ratios(report: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, bool]]]:
-    """Name all ratios, with their values and whether less is better."""
+    """Yield the name of each ratio, with its value and whether less is better."""
     for row in report["rows"]:
         yield f"{row['what']} / its floor", (float(row["ratio"]), True)
     for check in report["checks"]:

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 PLAIN, OURS = "sentence-transformers", "pseudoquery index"
 QUESTION, QUESTIONS = "one question", 20
 COMPARED = ("float32", "bfloat16")
-"""What both compute in; the index in others as well."""
+"""The precisions that both can compute in; the index can in others as well."""
 FORWARD, CLUSTERING = "encoder alone, float32", "K-means and vectors"
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeInputs:
-    """What is to be encoded, and by which encoder."""
+    """The texts to encode, and the encoder."""
 
     model: MultiVectorEncoder
     texts: list[str]
     data: Mapping[str, Any]
-    """Where both are from."""
+    """Where the texts and the encoder come from, for the report."""
 
-    def compared(self) -> list[tuple[str, str]]:
-        """List who encodes the texts, and in what."""
+    def encoders(self) -> list[tuple[str, str]]:
+        """List the encoders to compare, with the precision of each."""
         ours = [(OURS, precision) for precision in available(self.model)]
         return [(PLAIN, precision) for precision in COMPARED] + ours
 
@@ -68,88 +68,90 @@ def bench_encode(
     The floor is the arithmetic of the encoder at the measured rate of the same precision.
     """
     if folder is None:
-        given = _synthetic(documents, words, k, model_name)
+        inputs = _synthetic_inputs(documents, words, k, model_name)
     else:
-        given = _of_index(folder, documents)
+        inputs = _inputs_of_index(folder, documents)
     # One vector is made of what the encoder reads at once, and no more.
-    read = {PLAIN: given.lengths("truncate"), OURS: given.lengths("windows")}
-    taken = _take_turns(given, repeats)
+    read = {PLAIN: inputs.lengths("truncate"), OURS: inputs.lengths("windows")}
+    seconds_of = _time_all(inputs, repeats)
     data = {
-        "texts": len(given.texts),
+        "texts": len(inputs.texts),
         "tokens": sum(read[OURS]),
         "windows": len(read[OURS]),
-        "k": pooling_of(given.model).representation.k,
-        **given.data,
+        "k": pooling_of(inputs.model).representation.k,
+        **inputs.data,
         "repeats": repeats,
     }
-    return Report("encode", data, _rows(given, read, taken), _checks(given, read, taken))
+    return Report(
+        "encode", data, _rows(inputs, read, seconds_of), _checks(inputs, read, seconds_of)
+    )
 
 
-def _synthetic(documents: int, words: int, k: int, model_name: str) -> EncodeInputs:
+def _synthetic_inputs(documents: int, words: int, k: int, model_name: str) -> EncodeInputs:
     model = load_model(model_name, preset("recommended", k=k))
     data = {"model": model_name, "source": "synthetic"}
     return EncodeInputs(model, synthetic_texts(model, documents, words), data)
 
 
-def _of_index(folder: Path, documents: int) -> EncodeInputs:
+def _inputs_of_index(folder: Path, documents: int) -> EncodeInputs:
     index = Index.open(folder)
-    texts = [document_text(one)[0] for one in islice(index.documents(), documents)]
+    texts = [document_text(document)[0] for document in islice(index.documents(), documents)]
     data = {"model": index.settings.model, "source": str(folder)}
     return EncodeInputs(in_precision(index.model, "float32"), texts, data)
 
 
-def _take_turns(given: EncodeInputs, repeats: int) -> dict[str, float]:
-    """Time all there is to compare, in seconds."""
-    model, texts = given.model, given.texts
-    plain = _one_vector(model)
+def _time_all(inputs: EncodeInputs, repeats: int) -> dict[str, float]:
+    """Time everything that is compared, in turn; return seconds."""
+    model, texts = inputs.model, inputs.texts
+    plain = _make_one_vector_encoder(model)
     reading = read_texts(model, texts, "document")
     jobs: dict[str, Callable[[], Any]] = {}
     with TemporaryDirectory() as temporary:
         for precision in COMPARED:
-            jobs[f"{PLAIN}, {precision}"] = _plain(plain, texts, precision)
+            jobs[f"{PLAIN}, {precision}"] = _plain_job(plain, texts, precision)
         for precision in available(model):
-            jobs[f"{OURS}, {precision}"] = _indexing(model, texts, precision, Path(temporary))
+            jobs[f"{OURS}, {precision}"] = _indexing_job(model, texts, precision, Path(temporary))
             jobs[f"{QUESTION}, {precision}"] = _question_job(model, texts, precision)
         jobs[FORWARD] = lambda: read_texts(model, texts, "document")
         jobs[CLUSTERING] = lambda: pool_texts(pooling_of(model), reading, "document")
-        taken = time_jobs(jobs, repeats)
+        seconds_of = time_jobs(jobs, repeats)
     for precision in available(model):
-        taken[f"{QUESTION}, {precision}"] /= QUESTIONS
-    return taken
+        seconds_of[f"{QUESTION}, {precision}"] /= QUESTIONS
+    return seconds_of
 
 
 def _rows(
-    given: EncodeInputs, read: Mapping[str, list[int]], taken: Mapping[str, float]
+    inputs: EncodeInputs, read: Mapping[str, list[int]], seconds_of: Mapping[str, float]
 ) -> list[Timing]:
     """Set each time beside its floor."""
-    model, rows = given.model, []
-    for name, precision in given.compared():
-        seconds = taken[f"{name}, {precision}"]
+    model, rows = inputs.model, []
+    for name, precision in inputs.encoders():
+        seconds = seconds_of[f"{name}, {precision}"]
         kind = precision.removeprefix("openvino-")
         least = floor(0, operations(model, read[name]), kind)
         note = f"{sum(read[name]) / seconds:,.0f} tokens/s"
         rows.append(Timing(f"{name}, {precision}", seconds, least, note))
-    asked = len(split(model, [_question(given.texts)], "query", "windows")[0][0].ids)
+    tokens = len(split(model, [_question(inputs.texts)], "query", "windows")[0][0].ids)
     for precision in available(model):
-        least = floor(0, operations(model, [asked]), precision.removeprefix("openvino-"))
-        seconds = taken[f"{QUESTION}, {precision}"]
-        rows.append(Timing(f"{QUESTION}, {precision}", seconds, least, f"{asked} tokens"))
+        least = floor(0, operations(model, [tokens]), precision.removeprefix("openvino-"))
+        seconds = seconds_of[f"{QUESTION}, {precision}"]
+        rows.append(Timing(f"{QUESTION}, {precision}", seconds, least, f"{tokens} tokens"))
     numbers = sum(read[OURS]) * int(pooling_of(model).dimension or 0)
     clustering = floor(4 * numbers, 4 * numbers * pooling_of(model).representation.k)
     return [
         *rows,
-        Timing(FORWARD, taken[FORWARD], floor(0, operations(model, read[OURS]))),
-        Timing(CLUSTERING, taken[CLUSTERING], clustering),
+        Timing(FORWARD, seconds_of[FORWARD], floor(0, operations(model, read[OURS]))),
+        Timing(CLUSTERING, seconds_of[CLUSTERING], clustering),
     ]
 
 
 def _checks(
-    given: EncodeInputs, read: Mapping[str, list[int]], taken: Mapping[str, float]
+    inputs: EncodeInputs, read: Mapping[str, list[int]], seconds_of: Mapping[str, float]
 ) -> list[Check]:
     """Compare tokens a second, as not all read the same texts whole."""
     speed = {
-        (name, precision): sum(read[name]) / taken[f"{name}, {precision}"]
-        for name, precision in given.compared()
+        (name, precision): sum(read[name]) / seconds_of[f"{name}, {precision}"]
+        for name, precision in inputs.encoders()
     }
     beside = [
         Check(
@@ -167,22 +169,24 @@ def _checks(
             1.5,
             at_most=False,
         )
-        for precision in available(given.model)
+        for precision in available(inputs.model)
         if not precision.endswith("float32")
     ]
     return [
         *beside,
-        Check("K-means / the encoder", taken[CLUSTERING] / taken[FORWARD], 0.03),
+        Check("K-means / the encoder", seconds_of[CLUSTERING] / seconds_of[FORWARD], 0.03),
         *fast,
     ]
 
 
 def synthetic_texts(model: MultiVectorEncoder, count: int, words: int) -> list[str]:
-    """Make texts of half to one and a half times so many of the tokenizer's own words."""
+    """Make texts from the tokenizer's vocabulary, of half to one and a half times so many words."""
     generator = np.random.default_rng(0)
-    known = sorted(one for one in model.tokenizer.get_vocab() if one.isalpha() and one.islower())
+    vocabulary = sorted(
+        token for token in model.tokenizer.get_vocab() if token.isalpha() and token.islower()
+    )
     lengths = generator.integers(max(words // 2, 1), words * 3 // 2 + 1, count)
-    return [" ".join(generator.choice(known, length)) for length in lengths]
+    return [" ".join(generator.choice(vocabulary, length)) for length in lengths]
 
 
 def operations(model: MultiVectorEncoder, lengths: Sequence[int]) -> float:
@@ -198,7 +202,7 @@ def operations(model: MultiVectorEncoder, lengths: Sequence[int]) -> float:
     return float(sum(2 * weights * length + attention * length**2 for length in lengths))
 
 
-def _one_vector(model: MultiVectorEncoder) -> SentenceTransformer:
+def _make_one_vector_encoder(model: MultiVectorEncoder) -> SentenceTransformer:
     """Make the usual one-vector encoder of the same modules."""
     pooling = SentencePooling(int(pooling_of(model).dimension or 0), pooling_mode="mean")
     plain = SentenceTransformer(modules=[*list(model)[:-1], pooling], device=str(model.device))
@@ -206,7 +210,7 @@ def _one_vector(model: MultiVectorEncoder) -> SentenceTransformer:
     return plain
 
 
-def _plain(plain: SentenceTransformer, texts: list[str], precision: str) -> Callable[[], Any]:
+def _plain_job(plain: SentenceTransformer, texts: list[str], precision: str) -> Callable[[], Any]:
     def encode() -> Any:
         half = torch.autocast(plain.device.type, torch.bfloat16)
         with half if precision == "bfloat16" else nullcontext():
@@ -215,7 +219,7 @@ def _plain(plain: SentenceTransformer, texts: list[str], precision: str) -> Call
     return encode
 
 
-def _indexing(
+def _indexing_job(
     model: MultiVectorEncoder, texts: Sequence[str], precision: Any, temporary: Path
 ) -> Callable[[], Any]:
     """Index the texts as the command does, every time with new ids, so that none is known."""
@@ -241,10 +245,10 @@ def _question_job(
     model: MultiVectorEncoder, texts: Sequence[str], precision: str
 ) -> Callable[[], Any]:
     """Encode questions one by one, as a search does."""
-    asked = in_precision(model, precision)
+    encoder = in_precision(model, precision)
 
-    def ask() -> None:
+    def encode() -> None:
         for _ in range(QUESTIONS):
-            encode_queries(asked, [_question(texts)])
+            encode_queries(encoder, [_question(texts)])
 
-    return ask
+    return encode

@@ -20,9 +20,9 @@ ENCODERS: dict[str, dict[str, Any]] = {
 ALLOWED = {"BERT-base": 0.01, "MiniLM-L6": 0.05}
 """How much of an encoder's time K-means may take on a GPU."""
 HARD = "K-means, tokens without clusters"
-PLACED = "K-means by place, tokens without clusters"
+BY_POSITION = "K-means by place, tokens without clusters"
 LOCALITY = preset("recommended").locality
-"""How much a token's place counts there: as much as by default."""
+"""How much a token's position counts there: as much as by default."""
 REPLAYED = ", without the host's part"
 
 
@@ -39,12 +39,12 @@ def bench_kmeans(
 
     An iteration is labels for all tokens and then new means; there is at least one. The floor is
     one reading of all tokens, or the operations of one iteration: comparing each token with each
-    mean, and adding it to one. "By place" is with the default's locality. On a GPU the tokens are
+    mean, and adding it to one. "By place" is with the default locality. On a GPU the tokens are
     in bfloat16, and encoders with weights drawn at random, of the same batch, are timed beside.
     """
     kind = "float32" if device == "cpu" else "bfloat16"
     points = synthetic_tokens(documents, tokens, dimension, k).to(device, getattr(torch, kind))
-    # That every token counts is told by the type, so that a GPU needs not multiply by weights.
+    # The type says that every token counts, so that a GPU need not multiply by weights.
     weights = torch.ones(points.shape[:2], dtype=torch.bool, device=device)
     jobs: dict[str, Callable[[], Any]] = {
         f"K-means, {iterations} iterations at most": lambda: cluster_tokens(
@@ -54,15 +54,15 @@ def bench_kmeans(
     }
     hard = hard_tokens(documents, tokens, dimension).to(points)
     jobs[HARD] = lambda: cluster_tokens(hard, weights, k, iterations)
-    jobs[PLACED] = lambda: cluster_tokens(hard, weights, k, iterations, LOCALITY)
+    jobs[BY_POSITION] = lambda: cluster_tokens(hard, weights, k, iterations, LOCALITY)
     if device != "cpu":
         jobs |= {f"{name}{REPLAYED}": capture_job(job) for name, job in jobs.items()}
     with torch.inference_mode():
-        taken = time_jobs(jobs, repeats, device)
+        seconds_of = time_jobs(jobs, repeats, device)
     least = floor(points.numel() * points.element_size(), 4 * points.numel() * k, kind, device)
     rows = [
         Timing(name, seconds, least, f"{1e6 * seconds / documents:,.1f} µs a document")
-        for name, seconds in taken.items()
+        for name, seconds in seconds_of.items()
     ]
     checks = []
     for name, size in ENCODERS.items() if device != "cpu" else ():
@@ -71,8 +71,8 @@ def bench_kmeans(
         ]
         work = documents * tokens * operations(tokens, **size)
         rows.append(Timing(f"{name}, forward", forward, floor(0, work, kind, device)))
-        for title, job in (("K-means", HARD), ("K-means by place", PLACED)):
-            share = taken[f"{job}{REPLAYED}"] / forward
+        for title, job in (("K-means", HARD), ("K-means by place", BY_POSITION)):
+            share = seconds_of[f"{job}{REPLAYED}"] / forward
             checks.append(Check(f"{title} / {name}'s forward", share, ALLOWED[name]))
     data = {
         "documents": documents,
@@ -91,14 +91,14 @@ def bench_kmeans(
 def cluster_tokens(
     points: Tensor, weights: Tensor, k: int, iterations: int, locality: float = 0.0
 ) -> Clusters:
-    """Cluster in so many iterations at most, as others count them: labels, and then means."""
+    """Cluster in so many iterations at most, as other libraries count them."""
     # `kmeans` counts rounds of means and labels, between the first labels and the last means: one
     # fewer than scikit-learn and Faiss for the same passes over the tokens.
     return kmeans(points, weights, k, iterations=iterations - 1, locality=locality)
 
 
 def encoder_job(name: str, documents: int, tokens: int, device: str) -> Callable[[], Any]:
-    """Prepare the forward of an encoder of this shape; its weights do not matter for time."""
+    """Prepare the forward pass of an encoder of this shape, with random weights."""
     from transformers import BertConfig, BertModel
 
     settings = BertConfig(num_attention_heads=12, **ENCODERS[name])
@@ -129,13 +129,15 @@ def synthetic_tokens(documents: int, tokens: int, dimension: int, topics: int) -
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(documents, topics, dimension, generator=generator)
     topic = torch.randint(topics, (documents, tokens, 1), generator=generator)
-    own = centres.gather(1, topic.expand(-1, -1, dimension))
-    return own + torch.randn(documents, tokens, dimension, generator=generator)
+    nearest = centres.gather(1, topic.expand(-1, -1, dimension))
+    return nearest + torch.randn(documents, tokens, dimension, generator=generator)
 
 
 def hard_tokens(documents: int, tokens: int, dimension: int) -> Tensor:
     """Draw token embeddings near a plane: without clusters, most go on for ten iterations."""
     generator = torch.Generator().manual_seed(0)
-    places = torch.randn(documents, tokens, 2, generator=generator)
+    coordinates = torch.randn(documents, tokens, 2, generator=generator)
     plane = torch.randn(documents, 2, dimension, generator=generator)
-    return places @ plane + 0.05 * torch.randn(documents, tokens, dimension, generator=generator)
+    return coordinates @ plane + 0.05 * torch.randn(
+        documents, tokens, dimension, generator=generator
+    )

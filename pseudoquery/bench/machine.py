@@ -23,8 +23,8 @@ PROBE_SIZE = {"cpu": 1024, "cuda": 8192}
 def time_jobs(
     jobs: Mapping[str, Callable[[], Any]], repeats: int, device: str = "cpu"
 ) -> dict[str, float]:
-    """Do each job in turn, `repeats` times after once to warm up: the median seconds of each."""
-    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    """Run the jobs in turn, `repeats` times after a warm-up; return the median seconds of each."""
+    times: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(repeats + 1):
         for name, job in jobs.items():
             start = time.perf_counter()
@@ -32,14 +32,14 @@ def time_jobs(
             if device != "cpu":
                 torch.cuda.synchronize()
             if turn:
-                taken[name].append(time.perf_counter() - start)
-    return {name: median(times) for name, times in taken.items()}
+                times[name].append(time.perf_counter() - start)
+    return {name: median(seconds) for name, seconds in times.items()}
 
 
 def floor(
     reading: float = 0, operations: float = 0, kind: str = "float32", on: str = "cpu"
 ) -> float:
-    """Say how long it takes to read so many bytes, or to do so many operations, at least."""
+    """Return the least seconds to read so many bytes, or to do so many operations."""
     seconds = [reading / bandwidth(on)]
     if operations:
         seconds.append(operations / rate(kind, on))
@@ -69,7 +69,7 @@ def rate(kind: str, device: str) -> float:
 
 
 def _fastest(job: Callable[[], Any], device: str, repeats: int = 8) -> float:
-    """Time a probe; what the machine can do is what it did when it was left alone."""
+    """Return the shortest time of a probe: that of the run which nothing disturbed."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -81,7 +81,7 @@ def _fastest(job: Callable[[], Any], device: str, repeats: int = 8) -> float:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Describe what this runs on, as far as it matters for speed."""
+    """Describe this machine, as far as it matters for speed."""
     facts: dict[str, Any] = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
@@ -103,16 +103,16 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     facts = dict(line.split(":", 1) for line in lines if ":" in line)
-    named = {key.strip(): value.strip() for key, value in facts.items()}
-    flags = set(named.get("flags", "").split())
+    stripped = {key.strip(): value.strip() for key, value in facts.items()}
+    flags = set(stripped.get("flags", "").split())
     fast = sorted(flags & {"avx2", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"})
-    return f"{named.get('model name', platform.machine())} ({', '.join(fast)})"
+    return f"{stripped.get('model name', platform.machine())} ({', '.join(fast)})"
 
 
 def capture_job(job: Callable[[], Any]) -> Callable[[], None]:
-    """Record what a job asks of a GPU, to repeat it without the host's part.
+    """Record what a job makes a GPU do; return a job that repeats it without the host's part.
 
-    So it is behind an encoder, which keeps the GPU busy while the host hands over what comes next.
+    Behind an encoder, the host's part costs nothing, as it runs while the GPU is still busy.
     """
     job()
     torch.cuda.synchronize()
@@ -126,7 +126,7 @@ def synthetic_vectors(documents: int, k: int, dimension: int, seed: int = 0) -> 
     """Draw k unit vectors for each document, near each other: (documents, k, dimension)."""
     generator = np.random.default_rng(seed)
     shared = generator.standard_normal((documents, 1, dimension), dtype=np.float32)
-    own = generator.standard_normal((documents, k, dimension), dtype=np.float32)
-    own += shared
-    own /= np.linalg.norm(own, axis=2, keepdims=True)
-    return own
+    vectors = generator.standard_normal((documents, k, dimension), dtype=np.float32)
+    vectors += shared
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
+    return vectors

@@ -1,9 +1,9 @@
-"""How fast something is, beside what the machine could do at best, measured in the same run.
+"""The report of a benchmark: times, beside floors that are measured in the same run.
 
-A floor is the time that the bytes which have to be read take at the measured bandwidth, or the
-operations at the measured rate, whichever is longer. Nothing can be faster than that; the ratio to
-it says how much there is to gain. What is compared takes turns, so that a busy machine is unfair to
-all alike, and the median counts.
+A floor is the time to read all bytes that have to be read, at the measured bandwidth, or to do all
+operations, at the measured rate, whichever is longer. Nothing can be faster, so the ratio to the
+floor says how much there is to gain. What is compared takes turns, so that a busy machine is unfair
+to all alike, and the median counts.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ from pseudoquery.bench.machine import describe_machine
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One thing that was timed."""
+    """The time of one job."""
 
     what: str
+    """The name of the job."""
     seconds: float
     """The median of all repetitions."""
     floor: float
-    """Seconds that this takes at least on this machine."""
+    """The least seconds that the job can take on this machine."""
     note: str = ""
 
     @property
     def ratio(self) -> float:
-        """How many times the floor it takes."""
+        """How many times the floor the job takes."""
         return self.seconds / self.floor
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A figure, and what it should be."""
+    """A figure and its target."""
 
     what: str
     value: float
     target: float
     at_most: bool = True
     unit: str = ""
-    """Without one, it is a ratio."""
+    """The unit of the figure; a ratio has none."""
 
     @property
     def met(self) -> bool:
-        """Whether the figure is what it should be."""
+        """Whether the figure meets its target."""
         return self.value <= self.target if self.at_most else self.value >= self.target
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a benchmark found."""
+    """The results of a benchmark."""
 
     benchmark: str
     data: Mapping[str, Any]
@@ -71,7 +72,11 @@ class Report:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a time in the unit that suits it."""
+    """Write a time in the unit that suits it.
+
+    >>> format_duration(0.0025)
+    '2.50 ms'
+    """
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:,.2f} {unit}"

@@ -51,7 +51,7 @@ def bench_search(
     with ExitStack() as stack:
         if folder is None:
             vectors = synthetic_vectors(documents, k, dimension)
-            asked = synthetic_queries(vectors, queries)
+            query_vectors = synthetic_queries(vectors, queries)
             types = tuple(VECTOR_TYPES)
             temporary = Path(stack.enter_context(TemporaryDirectory()))
             stores = {kind: fill_store(temporary / kind, vectors, kind) for kind in types}
@@ -62,26 +62,26 @@ def bench_search(
             store = folder_store(index.store)
             stores = {types[0]: store}
             settings = index.representation
-            # Documents ask for themselves: what a query looks like depends on who asks.
+            # Vectors of the documents serve as queries, as there are no queries to take.
             with store.snapshot() as snapshot:
                 rows = np.linspace(0, snapshot.view.vector_count - 1, queries).astype(np.int64)
-                asked = [one[None] for one in snapshot.view.rows(rows)]
+                query_vectors = [row[None] for row in snapshot.view.rows(rows)]
         views = {kind: _view(store) for kind, store in stores.items()}
-        jobs, floors, recalls = _jobs(views, stores, asked, settings, top, structures)
-        taken = time_jobs(jobs, repeats)
+        jobs, floors, recalls = _make_jobs(views, stores, query_vectors, settings, top, structures)
+        seconds_of = time_jobs(jobs, repeats)
     rows_ = [
         Timing(name, seconds, floors[name], recalls.get(name, ""))
-        for name, seconds in taken.items()
+        for name, seconds in seconds_of.items()
     ]
-    ours = taken[f"{PROVEN}, {types[0]}"]
-    # Faiss takes longer for one query with two threads than with one: both are told.
-    checks = [Check(f"proven exact / {name}", ours / taken[name], 0.5) for name in BESIDE]
+    ours = seconds_of[f"{PROVEN}, {types[0]}"]
+    # Faiss takes longer for one query with two threads than with one: both are reported.
+    checks = [Check(f"proven exact / {name}", ours / seconds_of[name], 0.5) for name in BESIDE]
     view = views[types[0]]
     data = {
         "documents": len(view.ordinals),
         "vectors": view.vector_count,
-        "dimension": asked[0].shape[1],
-        "queries_in_a_batch": len(asked),
+        "dimension": query_vectors[0].shape[1],
+        "queries_in_a_batch": len(query_vectors),
         "top": top,
         "source": "synthetic" if folder is None else str(folder),
         "repeats": repeats,
@@ -89,97 +89,97 @@ def bench_search(
     return Report("search", data, rows_, checks)
 
 
-def _jobs(
+def _make_jobs(
     views: dict[str, VectorView],
     stores: dict[str, FolderStore],
-    asked: Queries,
+    queries: Queries,
     settings: Representation,
     top: int,
     structures: Sequence[str],
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, float], dict[str, str]]:
-    """Prepare what is to be timed, with its floor, and with its recall where that is in doubt."""
+    """Prepare the jobs to time, with their floors, and with the recall where it is in doubt."""
     jobs: dict[str, Callable[[], Any]] = {}
     floors: dict[str, float] = {}
     notes: dict[str, str] = {}
     first = next(iter(views))
-    numbers = views[first].vector_count * asked[0].shape[1]
-    batch = len(asked)
+    numbers = views[first].vector_count * queries[0].shape[1]
+    batch = len(queries)
     turn = iter(range(10**9))
 
-    def one() -> Queries:
-        return [asked[next(turn) % batch]]
+    def next_query() -> Queries:
+        return [queries[next(turn) % batch]]
 
     flat = build_faiss("flat", views[first]).index
-    together = np.concatenate(asked)
+    matrix = np.concatenate(queries)
 
-    def alone() -> Any:
+    def search_in_one_thread() -> Any:
         with faiss_threads(1):
-            return flat.search(one()[0], top)
+            return flat.search(next_query()[0], top)
 
-    jobs[FAISS] = lambda: flat.search(one()[0], top)
-    jobs[FAISS_ALONE] = alone
-    jobs[f"{FAISS} ×{batch}"] = lambda: flat.search(together, top)
+    jobs[FAISS] = lambda: flat.search(next_query()[0], top)
+    jobs[FAISS_ALONE] = search_in_one_thread
+    jobs[f"{FAISS} ×{batch}"] = lambda: flat.search(matrix, top)
     floors[FAISS] = floors[FAISS_ALONE] = floor(4 * numbers)
-    floors[f"{FAISS} ×{batch}"] = floor(4 * numbers, 2 * numbers * len(together))
+    floors[f"{FAISS} ×{batch}"] = floor(4 * numbers, 2 * numbers * len(matrix))
     truth: list[Ranking] = []
 
     def add(name: str, view: VectorView, step: FaissIndex | Int8Scan) -> None:
-        def ask(queries: Queries) -> list[Ranking]:
-            return search(view, step, queries, settings, top)
+        def rank(some: Queries) -> list[Ranking]:
+            return search(view, step, some, settings, top)
 
-        rankings = ask(asked)
+        rankings = rank(queries)
         truth.extend(rankings if not truth else [])
         scored = float(np.mean([ranking.candidates for ranking in rankings]))
         proven = sum(ranking.certified for ranking in rankings) / batch
         recall = _recall(rankings, truth)
         notes[name] = f"{scored:,.0f} scored, {proven:.0%} proven, recall {recall:.3f}"
         if isinstance(step, Int8Scan):  # a query is two vectors of 8 bits
-            compared, work, kind = numbers, 4 * numbers * len(together), "int8"
+            compared, work, kind = numbers, 4 * numbers * len(matrix), "int8"
         elif step.exhaustive:
-            compared, work, kind = 4 * numbers, 2 * numbers * len(together), "float32"
+            compared, work, kind = 4 * numbers, 2 * numbers * len(matrix), "float32"
         else:  # at the very least, it reads the documents that it scores
             compared = int(scored * numbers / len(view.ordinals))
-            work, kind = 2 * compared * len(together), "float32"
-        jobs[name] = lambda: ask(one())
-        jobs[f"{name} ×{batch}"] = lambda: ask(asked)
+            work, kind = 2 * compared * len(matrix), "float32"
+        jobs[name] = lambda: rank(next_query())
+        jobs[f"{name} ×{batch}"] = lambda: rank(queries)
         floors[name] = floor(compared)
         floors[f"{name} ×{batch}"] = floor(compared, work, kind)
 
     for kind, view in views.items():
-        known = Structures(stores[kind].folder)
-        known.get("flat8", view)
-        add(f"{PROVEN}, {kind}", view, known.get("flat8", view))  # what is asked again is faster
+        built = Structures(stores[kind].folder)
+        built.get("flat8", view)
+        add(f"{PROVEN}, {kind}", view, built.get("flat8", view))  # a second use is faster
     for structure in structures:
         add(f"two steps, {structure}", views[first], build_faiss(structure, views[first]))
     return jobs, floors, notes
 
 
 def _recall(rankings: Sequence[Ranking], truth: Sequence[Ranking]) -> float:
-    found = sum(
-        len(np.intersect1d(one.documents, other.documents))
-        for one, other in zip(rankings, truth, strict=True)
+    shared = sum(
+        len(np.intersect1d(ranking.documents, true.documents))
+        for ranking, true in zip(rankings, truth, strict=True)
     )
-    return found / max(sum(len(other.documents) for other in truth), 1)
+    return shared / max(sum(len(true.documents) for true in truth), 1)
 
 
 def synthetic_queries(vectors: NDArray[np.float32], count: int) -> Queries:
     """Draw queries that are near some document, each (1, dimension)."""
     generator = np.random.default_rng(1)
     near = vectors[generator.integers(0, len(vectors), count)].mean(axis=1)
-    asked = near + 0.1 * generator.standard_normal(near.shape, dtype=np.float32)
-    asked /= np.linalg.norm(asked, axis=1, keepdims=True)
-    return [one[None] for one in asked]
+    queries = near + 0.1 * generator.standard_normal(near.shape, dtype=np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    return [query[None] for query in queries]
 
 
 def fill_store(folder: Path, vectors: NDArray[np.float32], vector_type: str) -> FolderStore:
-    """Put vectors into an index folder, with documents that say next to nothing."""
+    """Put vectors into an index folder, with documents of a word or two."""
     settings = Settings("", "", vectors.shape[2], {}, vector_type=vector_type)
     store = FolderStore.create(folder, settings)
     with store.writer() as writer:
         for start in range(0, len(vectors), ADDED_AT_ONCE):
-            own = list(vectors[start : start + ADDED_AT_ONCE])
-            numbers = range(start, start + len(own))
-            writer.add([Document(str(number), f"text {number}") for number in numbers], own)
+            batch = list(vectors[start : start + ADDED_AT_ONCE])
+            positions = range(start, start + len(batch))
+            writer.add([Document(str(at), f"text {at}") for at in positions], batch)
     return store
 
 

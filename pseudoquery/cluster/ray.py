@@ -1,7 +1,7 @@
-"""Ray, in one place: a stream of messages through a pool of workers on many machines.
+"""Ray: a stream of messages through a pool of workers on many machines.
 
-    connected("auto")   the cluster that this machine belongs to
-    spread(...)         messages in; what the workers make of them out, in any order
+    connect("auto")       uses the cluster that this machine belongs to
+    map_on_workers(...)   takes messages, and yields the workers' answers in any order
 
 Ray Data moves the messages, restarts workers, and sends again what a lost machine had.
 """
@@ -28,30 +28,33 @@ Read: TypeAlias = Callable[[WorkerMessage], Iterator[WorkerMessage]]
 Work: TypeAlias = Callable[[WorkerMessage], WorkerMessage]
 
 Pool: TypeAlias = tuple[int, dict[str, int]]
-"""How many workers there are, and what each one has."""
+"""How many workers there are, and the CPUs and GPUs of each."""
 Shared = TypeVar("Shared")
 
 LOCAL = "local"
 ATTEMPTS = 4
-"""How often a worker is begun that dies; a document that kills each one has to end a run."""
+"""How often a worker that dies is started; a document that kills every worker has to end a run."""
 READERS = 8
-"""One CPU of so many, and at least one, is left to those who read."""
+"""One CPU in so many, and at least one, is left for reading."""
 PATIENCE = 10
-"""Seconds to wait for a cluster that does not answer."""
+"""Seconds to wait for a cluster to answer."""
 
 
 @contextmanager
-def connect(on: str) -> Iterator[None]:
-    """Use a cluster: "local" starts one here, "auto" is this machine's, or HOST:PORT, ray://..."""
-    ray = _ray()
-    _refuse_silent(on)
+def connect(address: str) -> Iterator[None]:
+    """Use a cluster, at the address of its head node: HOST:PORT or ray://HOST:PORT.
+
+    The address "auto" is the cluster that this machine belongs to; "local" starts one here.
+    """
+    ray = _import_ray()
+    _check_reachable(address)
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    here = {"num_cpus": max(2, os.cpu_count() or 1), "include_dashboard": False}
+    local = {"num_cpus": max(2, os.cpu_count() or 1), "include_dashboard": False}
     try:
-        with _silence():
-            ray.init(address=on, **quiet, **(here if on == LOCAL else {}))
+        with _silence_stderr():
+            ray.init(address=address, **quiet, **(local if address == LOCAL else {}))
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-        raise _unreachable(on, error) from error
+        raise _unreachable_error(address, error) from error
     try:
         yield
     finally:
@@ -59,16 +62,19 @@ def connect(on: str) -> Iterator[None]:
 
 
 def put_shared(value: Shared) -> Callable[[], Shared]:
-    """Lay something large where all workers can get it, by calling what this returns."""
-    return partial(_get, _ray().put(value))
+    """Store a large value once for all workers; they get it by calling what this returns."""
+    # Ray sends a class by its name only if the module that the class names is imported. It would
+    # send a copy of Pooling otherwise, which the workers don't take for the class itself.
+    import_module("pseudoquery.pooling")
+    return partial(_get_shared, _import_ray().put(value))
 
 
-def _get(reference: Any) -> Any:
-    return _ray().get(reference)
+def _get_shared(reference: Any) -> Any:
+    return _import_ray().get(reference)
 
 
 def worker_device() -> str:
-    """Name the GPU that Ray gave this worker, if it gave one: it shows no other."""
+    """Name the device of this worker: a GPU if Ray has given it one, as it sees no other."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -79,46 +85,47 @@ def map_on_workers(
 ) -> Iterator[WorkerMessage]:
     """Give each message to one of a pool of workers; yield their answers as they come.
 
-    `begin` makes a worker, once in each process, with a GPU of its own if there are any. With
-    `read`, each message is first made into many, by other processes.
+    `begin` is called once in each worker's process, which has a GPU to itself if the cluster has
+    any, and returns what the worker does with a message. With `read`, other processes first turn
+    each message into many.
     """
-    ray = _ray()
-    pool = _pool(ray.cluster_resources())
-    with _plain_errors(ray):
-        for row in _rows_inside(ray, messages, begin, read, pool):
+    ray = _import_ray()
+    pool = _choose_pool(ray.cluster_resources())
+    with _explain_ray_errors(ray):
+        for row in _stream_rows(ray, messages, begin, read, pool):
             if row["error"]:
-                kind, said = json.loads(row["error"])
-                raise getattr(errors, kind)(said)
+                kind, message = json.loads(row["error"])
+                raise getattr(errors, kind)(message)
             yield json.loads(row["facts"]), row["body"]
 
 
-def _rows_inside(ray: Any, *job: Any) -> Iterator[dict[str, Any]]:
-    """Let Ray Data run here, or, as it does not run through ray://, in a process of the cluster."""
+def _stream_rows(ray: Any, *job: Any) -> Iterator[dict[str, Any]]:
+    """Run Ray Data here or, as it does not run through ray://, in a process of the cluster."""
     if not import_module("ray.util.client").ray.is_connected():
-        yield from _rows(*job)
+        yield from _run_job(*job)
         return
-    stream = ray.remote(num_cpus=0)(_Stream).remote(*job)
+    stream = ray.remote(num_cpus=0)(_RowStream).remote(*job)
     while (row := ray.get(stream.next_row.remote())) is not None:
         yield row
 
 
-class _Stream:
-    """The rows of Ray Data, one by one."""
+class _RowStream:
+    """The rows of Ray Data, one at a time."""
 
     def __init__(self, *job: Any) -> None:
-        self._rows = _rows(*job)
+        self._rows = _run_job(*job)
 
     def next_row(self) -> dict[str, Any] | None:
         return next(self._rows, None)
 
 
-def _rows(
+def _run_job(
     messages: Sequence[WorkerMessage], begin: Callable[[], Work], read: Read | None, pool: Pool
 ) -> Iterator[dict[str, Any]]:
     data = import_module("ray.data")
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # It announces that retries will be said in another way from 2.64 on.
+    # Ray warns that from 2.64 on, retries are given by another argument.
     warnings.filterwarnings("ignore", ".*ray_remote_args.* is deprecated")
     size, resources = pool
     context = data.DataContext.get_current()
@@ -127,16 +134,18 @@ def _rows(
     context.max_consecutive_actor_init_deaths = ATTEMPTS
     if read is None:
         size = min(size, max(1, len(messages)))
-    rows = data.from_items(list(map(_row, messages)), override_num_blocks=max(1, len(messages)))
+    rows = data.from_items(
+        list(map(_make_row, messages)), override_num_blocks=max(1, len(messages))
+    )
     if read is not None:
-        # Readers ask for no CPU, though some are left to them: when machines are lost, workers
-        # that start anew take whatever is free, and nothing would ever be read again.
+        # Readers reserve no CPU, though some are left for them: when machines are lost, restarted
+        # workers take every free CPU, and nothing would ever be read again.
         rows = rows.map_batches(
-            _reader(read),
+            _make_reader(read),
             batch_size=1,
             num_cpus=0,
             max_retries=ATTEMPTS - 1,
-            **_at_most_readers(data, max(1, size // READERS)),
+            **_limit_readers(data, max(1, size // READERS)),
         )
     answers = rows.map_batches(
         _Worker,
@@ -144,30 +153,30 @@ def _rows(
         batch_size=1,
         compute=data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=2),
         max_restarts=ATTEMPTS - 1,
-        # Not these: until a lost machine is declared dead, Ray asks its workers again and again.
+        # No limit: until a lost machine is declared dead, Ray calls its workers again and again.
         max_task_retries=-1,
         **resources,
     )
-    # Not by iter_rows, whose threads read ahead and go on when they are left: a process that then
-    # leaves the cluster, with one of them inside of Ray, crashes.
+    # Not by iter_rows, whose threads read ahead and go on when the caller stops early: a process
+    # that then leaves the cluster, with such a thread inside of Ray, crashes.
     for bundle in answers.iter_internal_ref_bundles():
         for block in bundle.block_refs:
-            yield from _ray().get(block).to_pylist()
+            yield from _import_ray().get(block).to_pylist()
 
 
-def _at_most_readers(data: Any, count: int) -> dict[str, Any]:
-    """Limit how many processes read at once, in the words of the Ray that is installed."""
+def _limit_readers(data: Any, count: int) -> dict[str, Any]:
+    """Limit how many processes read at once, by the argument that the installed Ray has for it."""
     if hasattr(data, "TaskPoolStrategy"):
         return {"compute": data.TaskPoolStrategy(size=count)}
     return {"concurrency": count}  # before Ray 2.51
 
 
-def _pool(there: dict[str, float]) -> Pool:
-    """Choose how many workers there are, and what each one has: a GPU if there are any."""
-    cpus, gpus = int(there.get("CPU", 0)), int(there.get("GPU", 0))
+def _choose_pool(resources: dict[str, float]) -> Pool:
+    """Choose how many workers there are, and the CPUs and GPUs of each."""
+    cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     if cpus < 2:
         raise ClusterError(
-            f"the cluster has {cpus} CPU; it needs two, as one has to read what others encode."
+            f"the cluster has {cpus} CPU; it needs at least two: one to read, one to encode."
         )
     for_workers = cpus - max(1, cpus // READERS)
     if gpus:
@@ -176,61 +185,61 @@ def _pool(there: dict[str, float]) -> Pool:
 
 
 class _Worker:
-    """What Ray makes once in each process of the pool."""
+    """What Ray creates once in each process of the pool."""
 
     def __init__(self, begin: Callable[[], Work]) -> None:
-        self._failed: PseudoqueryError | None = None
+        self._error: PseudoqueryError | None = None
         try:
             self._work = begin()
         except PseudoqueryError as error:
-            self._failed = error
+            self._error = error
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        return _batch(self._answer(batch))
+        return _make_batch(self._answer(batch))
 
     def _answer(self, batch: dict[str, Any]) -> dict[str, Any]:
         if batch["error"][0]:
             return {name: values[0] for name, values in batch.items()}
-        if self._failed is not None:
-            return _failure(self._failed)
+        if self._error is not None:
+            return _make_error_row(self._error)
         try:
-            return _row(self._work(_message(batch)))
+            return _make_row(self._work(_read_message(batch)))
         except PseudoqueryError as error:
-            return _failure(error)
+            return _make_error_row(error)
 
 
-def _reader(read: Read) -> Callable[[dict[str, Any]], Iterator[dict[str, list[Any]]]]:
-    def rows(batch: dict[str, Any]) -> Iterator[dict[str, list[Any]]]:
+def _make_reader(read: Read) -> Callable[[dict[str, Any]], Iterator[dict[str, list[Any]]]]:
+    def read_rows(batch: dict[str, Any]) -> Iterator[dict[str, list[Any]]]:
         try:
-            for message in read(_message(batch)):
-                yield _batch(_row(message))
+            for message in read(_read_message(batch)):
+                yield _make_batch(_make_row(message))
         except PseudoqueryError as error:
-            yield _batch(_failure(error))
+            yield _make_batch(_make_error_row(error))
 
-    return rows
+    return read_rows
 
 
-def _row(message: WorkerMessage) -> dict[str, Any]:
+def _make_row(message: WorkerMessage) -> dict[str, Any]:
     return {"facts": json.dumps(message[0]), "body": message[1], "error": ""}
 
 
-def _failure(error: PseudoqueryError) -> dict[str, Any]:
-    """Send an error like an answer: what Ray makes of one that is raised, nobody can read."""
-    said = json.dumps([type(error).__name__, str(error)])
-    return {"facts": "{}", "body": b"", "error": said}
+def _make_error_row(error: PseudoqueryError) -> dict[str, Any]:
+    """Send an error like an answer: Ray would wrap one that is raised in pages of text."""
+    described = json.dumps([type(error).__name__, str(error)])
+    return {"facts": "{}", "body": b"", "error": described}
 
 
-def _message(batch: dict[str, Any]) -> WorkerMessage:
+def _read_message(batch: dict[str, Any]) -> WorkerMessage:
     return json.loads(batch["facts"][0]), bytes(batch["body"][0])
 
 
-def _batch(row: dict[str, Any]) -> dict[str, list[Any]]:
+def _make_batch(row: dict[str, Any]) -> dict[str, list[Any]]:
     return {name: [value] for name, value in row.items()}
 
 
 @contextmanager
-def _plain_errors(ray: Any) -> Iterator[None]:
-    """Put what Ray raises when it has given up into one sentence."""
+def _explain_ray_errors(ray: Any) -> Iterator[None]:
+    """Turn what Ray raises when it gives up into one sentence."""
     try:
         yield
     except PseudoqueryError:
@@ -239,55 +248,55 @@ def _plain_errors(ray: Any) -> Iterator[None]:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        said = (str(cause).strip().splitlines() or [""])[-1].rstrip(".")
+        reason = (str(cause).strip().splitlines() or [""])[-1].rstrip(".")
         raise ClusterError(
             f"the cluster has given up, after up to {ATTEMPTS} attempts "
-            f"({type(cause).__name__}: {said}); see its logs, and run this again: an index goes on "
-            "where it stopped."
+            f"({type(cause).__name__}: {reason}); read its logs, then run this again: the build of "
+            "an index goes on where it stopped."
         ) from error
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Let nobody see what Ray's C++ writes to standard error; what it raises says the same."""
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
-        kept = os.dup(2)
-        os.dup2(nowhere.fileno(), 2)
+def _silence_stderr() -> Iterator[None]:
+    """Hide what Ray's C++ writes to standard error; the errors that it raises say the same."""
+    with open(os.devnull, "wb") as devnull:  # noqa: PTH123
+        stderr = os.dup(2)
+        os.dup2(devnull.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
-def _refuse_silent(on: str) -> None:
-    """Fail at once if nobody listens: Ray would try for minutes."""
-    if on in (LOCAL, "auto"):
+def _check_reachable(address: str) -> None:
+    """Fail at once if nobody listens at an address: Ray would try for minutes."""
+    if address in (LOCAL, "auto"):
         return
-    host, _, port = on.removeprefix("ray://").rpartition(":")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise ClusterError(
-            f"--on {on} is no cluster; give local, auto, the HOST:PORT of a head node, "
+            f"--on {address} is not a cluster; give local, auto, the HOST:PORT of a head node, "
             "or ray://HOST:PORT."
         )
     try:
         socket.create_connection((host, int(port)), PATIENCE).close()
     except (OSError, OverflowError) as error:
-        raise _unreachable(on, error) from error
+        raise _unreachable_error(address, error) from error
 
 
-def _unreachable(on: str, error: Exception) -> ClusterError:
-    said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+def _unreachable_error(address: str, error: Exception) -> ClusterError:
+    reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     return ClusterError(
-        f"there is no Ray cluster to be reached at {on} ({said}); start one with "
-        "`ray start --head`, or give --on local."
+        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, or "
+        "give --on local."
     )
 
 
-def _ray() -> Any:
-    """Import Ray, which then tells nobody that it is used, and says in its logs what it does."""
+def _import_ray() -> Any:
+    """Import Ray, with its usage statistics off and its messages in its log files only."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # It prints the errors of its machines to standard output, where ours goes.
+    # Ray prints the errors of its machines to standard output, where our results go.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:

@@ -1,7 +1,7 @@
-"""Many questions on a cluster: ask an index all of a collection, or mine negatives for them.
+"""Search an index, or mine negatives, for all queries of a collection on a cluster.
 
-Batches are those of the plain commands, and each goes whole to one worker, so the results are the
-same on machines of one kind.
+Batches are those of the commands on one machine, and each goes whole to one worker: on machines of
+one kind, the results are the same.
 """
 
 from __future__ import annotations
@@ -44,59 +44,60 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
 VectorBatch = tuple[NDArray[np.float32], NDArray[np.bool_], list[int]]
-"""Vectors of some texts (texts, widest, dim), their mask (texts, widest), and the texts' places."""
+"""Vectors of some texts (texts, widest, dim), their mask (texts, widest), and their positions."""
 
 
 def search_on_cluster(
     cluster: str,
-    place: Location,
+    location: Location,
     dataset: Dataset,
-    ask: SearchPlan,
+    plan: SearchPlan,
     on_progress: Callable[[int], None],
 ) -> Run:
-    """Ask every question of a collection; every machine has to see the index."""
-    place = place if is_address(place) else Path(place).absolute()
-    index = open_index(place)
-    queries = [
+    """Search an index for all queries of a collection; every machine has to see the index."""
+    location = location if is_address(location) else Path(location).absolute()
+    index = open_index(location)
+    batches = [
         dataset.queries[start : start + QUERIES_AT_ONCE]
         for start in range(0, len(dataset.queries), QUERIES_AT_ONCE)
     ]
     messages: list[WorkerMessage] = [
-        ({"batch": batch, "texts": [query.text for query in own]}, b"")
-        for batch, own in enumerate(queries)
+        ({"batch": number, "texts": [query.text for query in batch]}, b"")
+        for number, batch in enumerate(batches)
     ]
     rankings: dict[int, list[list[tuple[str, float]]]] = {}
     with connect(cluster):
         # The first search makes what is derived from the vectors; many at once would collide.
-        index.rank_many([queries[0][0].text], 1, mode=ask.mode, settings=ask.settings)
-        model = None if ask.mode == "bm25" else put_shared(index.model.to("cpu"))
-        for facts, body in map_on_workers(messages, partial(search_worker, place, ask, model)):
+        index.rank_many([batches[0][0].text], 1, mode=plan.mode, settings=plan.settings)
+        model = None if plan.mode == "bm25" else put_shared(index.model.to("cpu"))
+        begin = partial(start_searching, location, plan, model)
+        for facts, body in map_on_workers(messages, begin):
             rankings[facts["batch"]] = [
                 [(id_, score) for id_, score in ranking] for ranking in json.loads(body)
             ]
-            on_progress(len(queries[facts["batch"]]))
+            on_progress(len(batches[facts["batch"]]))
     return {
         query.id: ranking
-        for batch, own in enumerate(queries)
-        for query, ranking in zip(own, rankings[batch], strict=True)
+        for number, batch in enumerate(batches)
+        for query, ranking in zip(batch, rankings[number], strict=True)
     }
 
 
-def search_worker(
-    place: Location, ask: SearchPlan, model: Callable[[], MultiVectorEncoder] | None
+def start_searching(
+    location: Location, plan: SearchPlan, model: Callable[[], MultiVectorEncoder] | None
 ) -> Work:
-    """Begin to ask an index."""
-    if not index_exists(place):
+    """Return what a worker does to search an index for a batch of queries."""
+    if not index_exists(location):
         raise IndexFolderError(
-            f"a machine of the cluster sees no index in {place}; put it on a disk that all of them "
-            "see, or leave --on out."
+            f"a machine of the cluster sees no index in {location}; put it on a disk that all "
+            "machines see, or leave out --on."
         )
-    index = open_index(place, model=None if model is None else model().to(worker_device()))
+    index = open_index(location, model=None if model is None else model().to(worker_device()))
 
     def work(message: WorkerMessage) -> WorkerMessage:
         facts, _ = message
         rankings = index.rank_many(
-            facts["texts"], ask.top, mode=ask.mode, exact=ask.exact, settings=ask.settings
+            facts["texts"], plan.top, mode=plan.mode, exact=plan.exact, settings=plan.settings
         )
         return {"batch": facts["batch"]}, json.dumps(rankings).encode()
 
@@ -104,35 +105,34 @@ def search_worker(
 
 
 def mine_on_cluster(
-    cluster: str, model: MultiVectorEncoder, material: TokenisedSets, depth: int
+    cluster: str, model: MultiVectorEncoder, tokenised: TokenisedSets, depth: int
 ) -> Negatives:
-    """Find what `mine` finds: each lesson's best wrong documents by the model's own score.
+    """Mine what `mine` would: the best wrong documents of each training set by the model's score.
 
-    Every machine has to hold the vectors of one lesson's documents.
+    Every machine has to hold the vectors of all documents of one training set.
     """
     negatives: dict[str, list[str]] = {}
     settings, device = representation_of(model), model.device
     with connect(cluster):
-        everywhere = put_shared(model.to("cpu"))
-        for own, documents, queries in zip(
-            material.lessons, material.documents, material.queries, strict=True
+        shared_model = put_shared(model.to("cpu"))
+        for training_set, documents, queries in zip(
+            tokenised.training_sets, tokenised.documents, tokenised.queries, strict=True
         ):
             texts: dict[Task, Sequence[Windowed]] = {"document": documents, "query": queries}
-            encoded = _encode(everywhere, device, texts)
+            encoded = _encode(shared_model, device, texts)
             begin = partial(
-                ranking_worker, put_shared(encoded["document"]), settings, 2 * depth + MARGIN
+                start_ranking, put_shared(encoded["document"]), settings, 2 * depth + MARGIN
             )
             messages: list[WorkerMessage] = [
-                ({"own": places}, save({"values": values, "mask": mask}))
-                for values, mask, places in encoded["query"]
+                ({"queries": positions}, save({"values": values, "mask": mask}))
+                for values, mask, positions in encoded["query"]
             ]
-            best: dict[int, list[int]] = {}
+            rankings: dict[int, list[int]] = {}
             for facts, body in map_on_workers(messages, begin):
-                ranked = load(body)["places"].tolist()
-                best.update(zip(facts["own"], ranked, strict=True))
-            negatives |= select_from_rankings(
-                own, [best[place] for place in range(len(best))], depth
-            )
+                ranked = load(body)["positions"].tolist()
+                rankings.update(zip(facts["queries"], ranked, strict=True))
+            in_order = [rankings[query] for query in range(len(rankings))]
+            negatives |= select_from_rankings(training_set, in_order, depth)
     return negatives
 
 
@@ -142,22 +142,30 @@ def _encode(
     texts: Mapping[Task, Sequence[Windowed]],
 ) -> dict[Task, list[VectorBatch]]:
     """Encode texts on the cluster, in the batches and in the order of one machine."""
-    batches = {task: list(batches_of_like_length(own, device)) for task, own in texts.items()}
+    batches = {
+        task: list(batches_of_like_length(windowed, device)) for task, windowed in texts.items()
+    }
     messages: list[WorkerMessage] = [
-        ({"task": task, "batch": batch}, save(pack([texts[task][place] for place in places])))
-        for task, own in batches.items()
-        for batch, places in enumerate(own)
+        (
+            {"task": task, "batch": number},
+            save(pack([texts[task][position] for position in positions])),
+        )
+        for task, all_positions in batches.items()
+        for number, positions in enumerate(all_positions)
     ]
-    made: dict[tuple[Task, int], VectorBatch] = {}
-    for facts, body in map_on_workers(messages, partial(window_encoding_worker, model)):
-        task, batch = facts["task"], facts["batch"]
+    encoded: dict[tuple[Task, int], VectorBatch] = {}
+    for facts, body in map_on_workers(messages, partial(start_encoding_windows, model)):
+        task, number = facts["task"], facts["batch"]
         arrays = load(body)
-        made[task, batch] = (arrays["values"], arrays["mask"], batches[task][batch])
-    return {task: [made[task, batch] for batch in range(len(own))] for task, own in batches.items()}
+        encoded[task, number] = (arrays["values"], arrays["mask"], batches[task][number])
+    return {
+        task: [encoded[task, number] for number in range(len(all_positions))]
+        for task, all_positions in batches.items()
+    }
 
 
-def window_encoding_worker(model: Callable[[], MultiVectorEncoder]) -> Work:
-    """Begin to encode tokenised texts."""
+def start_encoding_windows(model: Callable[[], MultiVectorEncoder]) -> Work:
+    """Return what a worker does to encode a batch of tokenised texts."""
     loaded = model().to(worker_device())
 
     def work(message: WorkerMessage) -> WorkerMessage:
@@ -168,23 +176,23 @@ def window_encoding_worker(model: Callable[[], MultiVectorEncoder]) -> Work:
     return work
 
 
-def ranking_worker(
+def start_ranking(
     documents: Callable[[], list[VectorBatch]], settings: Representation, top: int
 ) -> Work:
-    """Begin to rank all documents for queries."""
-    there = [(*_tensors(values, mask), own) for values, mask, own in documents()]
+    """Return what a worker does to rank all documents for a batch of queries."""
+    loaded = [(*_make_tensors(values, mask), positions) for values, mask, positions in documents()]
 
     def work(message: WorkerMessage) -> WorkerMessage:
         facts, body = message
         arrays = load(body)
-        values, mask = _tensors(arrays["values"], arrays["mask"])
-        places, _ = rank_all([(values, mask, range(len(values)))], there, settings, top)
-        return facts, save({"places": places})
+        values, mask = _make_tensors(arrays["values"], arrays["mask"])
+        positions, _ = rank_all([(values, mask, range(len(values)))], loaded, settings, top)
+        return facts, save({"positions": positions})
 
     return work
 
 
-def _tensors(
+def _make_tensors(
     values: NDArray[np.float32], mask: NDArray[np.bool_]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     device = worker_device()

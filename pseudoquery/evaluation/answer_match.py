@@ -1,7 +1,7 @@
-"""Does a text contain an answer? The definition of DPR (Karpukhin et al., 2020).
+"""Whether a text contains an answer, as DPR defines it (Karpukhin et al., 2020).
 
-Text and answer are cut into words and symbols, compared without case and after canonical
-decomposition (NFD); the answer must occur as a run of whole tokens.
+Text and answer are cut into words and symbols, and compared without case, after canonical
+decomposition (NFD). The answer has to occur as a run of whole tokens.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ _TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
-    """Say whether one of the answers occurs in the text.
+    """Say whether a text contains one of the answers.
 
-    Mining asks this millions of times, so it is one substring search in a text prepared before.
+    >>> contains_answer("He was born in New York.", ["Boston", "new york"])
+    True
+    >>> contains_answer("The Yorkshire moors", ["York"])
+    False
     """
-    haystack = _text(text)
+    # Mining calls this millions of times, so it is a substring search in a text prepared once.
+    haystack = _join_text(text)
     for answer in answers:
-        needle = _answer(answer)
-        if needle in haystack and needle != _NOTHING:
+        needle = _join_answer(answer)
+        if needle in haystack and needle != _NO_TOKENS:
             return True
     return False
 
@@ -34,7 +38,7 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
 def top_accuracy(
     run: Run, texts: Mapping[str, str], answers: Mapping[str, tuple[str, ...]], top: int
 ) -> dict[str, float]:
-    """For each query with answers: 1 if one of its best `top` documents contains one, else 0."""
+    """Return, for each query, 1 if one of its best `top` documents contains an answer, else 0."""
     return {
         query: float(
             any(
@@ -45,18 +49,18 @@ def top_accuracy(
     }
 
 
-def _joined(text: str) -> str:
+def _join_tokens(text: str) -> str:
     """Join the tokens by a mark that none of them contains: a run of tokens is then a substring."""
     tokens = _TOKEN.findall(unicodedata.normalize("NFD", text))
-    # All at once, yet each token on its own: how a capital sigma is lowered depends on the letters
-    # around it, but not across the mark.
+    # Lowered all at once, yet as if each token stood alone: the lower case of a capital sigma
+    # depends on the letters around it, but not on those beyond the mark.
     return "\0".join(["", *tokens, ""]).lower()
 
 
-_NOTHING = "\0"
-"""What is left of a text without tokens."""
+_NO_TOKENS = "\0"
+"""What a text without tokens is joined to."""
 
-# An answer is asked for again and again in a row, a text whenever it is ranked high again: each has
-# its own room, so that answers don't drive texts out.
-_text = lru_cache(maxsize=65_536)(_joined)
-_answer = lru_cache(maxsize=4_096)(_joined)
+# An answer is looked for in many texts in a row, and a text comes back whenever it is ranked high.
+# Each has a cache of its own, so that answers don't drive texts out.
+_join_text = lru_cache(maxsize=65_536)(_join_tokens)
+_join_answer = lru_cache(maxsize=4_096)(_join_tokens)

@@ -1,4 +1,4 @@
-"""Put a test collection to an index: documents in, a run and its figures out."""
+"""Search an index for all queries of a test collection, and compute how good the rankings are."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ QUERIES_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """How the questions of a collection are asked."""
+    """How an index is searched for the queries of a collection."""
 
     top: int = 1000
+    """How many documents are ranked for each query."""
     mode: Mode = "dense"
     exact: bool = False
     settings: SearchSettings | None = None
@@ -39,24 +40,27 @@ class SearchPlan:
 
 def index_dataset(dataset: Dataset, folder: Path, **settings: Any) -> Iterator[Added]:
     """Make an index of a collection's documents, or finish one, a batch at a time."""
-    there = (folder / "index.sqlite").exists()
-    index = Index.open(folder) if there else Index.create(folder, **settings)
+    exists = (folder / "index.sqlite").exists()
+    index = Index.open(folder) if exists else Index.create(folder, **settings)
     yield from index.add_in_batches(dataset.documents())
 
 
 def search_all(
-    index: Index, dataset: Dataset, ask: SearchPlan, on_progress: Callable[[int], None]
+    index: Index, dataset: Dataset, plan: SearchPlan, on_progress: Callable[[int], None]
 ) -> Run:
-    """Ask every question of a collection."""
+    """Search an index for all queries of a collection.
+
+    `on_progress` is called with the number of queries of each batch.
+    """
     run: dict[str, list[tuple[str, float]]] = {}
     for start in range(0, len(dataset.queries), QUERIES_AT_ONCE):
         queries = dataset.queries[start : start + QUERIES_AT_ONCE]
         rankings = index.rank_many(
             [query.text for query in queries],
-            ask.top,
-            mode=ask.mode,
-            exact=ask.exact,
-            settings=ask.settings,
+            plan.top,
+            mode=plan.mode,
+            exact=plan.exact,
+            settings=plan.settings,
         )
         run.update(zip((query.id for query in queries), rankings, strict=True))
         on_progress(len(queries))
@@ -64,13 +68,13 @@ def search_all(
 
 
 def search_by_words(dataset: Dataset, top: int, on_progress: Callable[[int], None]) -> Run:
-    """Ask every question by BM25 alone, as an index would; none is needed for it."""
+    """Rank a collection's documents for all its queries by BM25, without an index."""
     texts = {document.id: document_text(document)[0] for document in dataset.documents()}
     ids = list(texts)
     run: dict[str, list[tuple[str, float]]] = {}
     rankings = rank_by_words(texts.values(), [query.text for query in dataset.queries], top)
     for query, ranking in zip(dataset.queries, rankings, strict=True):
-        run[query.id] = [(ids[place], score) for place, score in ranking]
+        run[query.id] = [(ids[position], score) for position, score in ranking]
         on_progress(1)
     return run
 
@@ -78,25 +82,29 @@ def search_by_words(dataset: Dataset, top: int, on_progress: Callable[[int], Non
 def compute_figures(
     run: Run, dataset: Dataset, measures: Sequence[str] = MEASURES, depth: float = inf
 ) -> dict[str, dict[str, float]]:
-    """Compute, for each query, the measures by judgement and, where it has answers, by those.
+    """Compute each measure for each query, by the judgements and, if there are any, the answers.
 
-    A collection without judgements has no measures by judgement: they would all be zero. What looks
-    deeper than the `depth` to which queries were asked is left out.
+    A collection without judgements has no measures by judgements, as they would all be zero. A
+    measure that looks deeper than the `depth` of the rankings is left out.
     """
     figures = (
         measure_per_query(run, dataset.qrels, measures_within(measures, depth))
         if dataset.qrels
         else {}
     )
-    asked = [query for query in dataset.queries if query.answers]
-    if asked:
+    queries = [query for query in dataset.queries if query.answers]
+    if queries:
         deepest = max(ANSWER_DEPTHS)
-        found = {document for one in asked for document, _ in run.get(one.id, ())[:deepest]}
-        texts = {one.id: document_text(one)[0] for one in dataset.documents() if one.id in found}
-        if missing := found - texts.keys():
+        ranked = {id_ for query in queries for id_, _ in run.get(query.id, ())[:deepest]}
+        texts = {
+            document.id: document_text(document)[0]
+            for document in dataset.documents()
+            if document.id in ranked
+        }
+        if missing := ranked - texts.keys():
             raise QueryError(
-                f"the run has {len(missing)} documents that {dataset.name} has not, the first is "
-                f"{min(missing)!r}; the run and the collection do not belong together."
+                f"the run ranks documents that {dataset.name} does not have: {len(missing)} in "
+                f"all, the first is {min(missing)!r}. Give the run of this collection."
             )
-        figures.update(answer_accuracy(run, asked, texts, depth))
+        figures.update(answer_accuracy(run, queries, texts, depth))
     return figures

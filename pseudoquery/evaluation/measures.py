@@ -1,6 +1,6 @@
-"""How good a ranking is: runs and judgements in, the field's own metrics out.
+"""How good a ranking is, by the measures of ir-measures.
 
-Every judged query counts: one that a run leaves out scores zero, so no run looks better by
+Every judged query counts. A query that a run leaves out scores zero, so that no run looks better by
 answering less.
 """
 
@@ -29,37 +29,49 @@ MEASURES = (
     "Success@20",
     "Success@100",
 )
-"""By their names in ir-measures: MRR is the mean of RR, top-k accuracy that of Success@k."""
+"""The default measures, by their names in ir-measures. MRR is the mean of RR, and top-k accuracy
+that of Success@k."""
 ANSWER_DEPTHS = (1, 5, 20, 100)
+"""The k of each top-k accuracy by answers."""
 
 PerQuery = Mapping[str, Mapping[str, float]]
-"""For each measure, each judged query's value."""
+"""For each measure, the value of each query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs compared query by query."""
+    """Two runs compared by one measure, query by query."""
 
     measure: str
     first: float
+    """The average of the first run."""
     second: float
+    """The average of the second run."""
     better: int
-    """Queries for which the first run is better."""
+    """For how many queries the first run is better."""
     worse: int
+    """For how many queries the first run is worse."""
     p_value: float
-    """Of the paired, two-sided t-test that the means are equal."""
+    """The p-value of the paired, two-sided t-test that the averages are equal."""
 
 
 def evaluate(
     run: Run, qrels: Iterable[Qrel], measures: Sequence[str] = MEASURES
 ) -> dict[str, float]:
-    """Average each measure over all judged queries."""
+    """Compute each measure, averaged over all judged queries.
+
+    >>> run = {"q1": [("d2", 0.9), ("d1", 0.5)]}
+    >>> evaluate(run, [Qrel("q1", "d1", 1)], ["RR@10"])
+    {'RR@10': 0.5}
+    """
     return average(measure_per_query(run, qrels, measures))
 
 
 def average(values: PerQuery) -> dict[str, float]:
     """Average each measure over its queries."""
-    return {name: float(np.mean(list(own.values()) or [0.0])) for name, own in values.items()}
+    return {
+        name: float(np.mean(list(by_query.values()) or [0.0])) for name, by_query in values.items()
+    }
 
 
 def measure_per_query(
@@ -67,16 +79,17 @@ def measure_per_query(
 ) -> dict[str, dict[str, float]]:
     """Compute each measure for each judged query; an unknown measure is an error."""
     judged = [ir_measures.Qrel(*qrel) for qrel in qrels]
-    # Ranks decide, not scores: equal scores would otherwise be put into another order.
+    # Ranks decide, not scores: ir-measures would put equal scores into another order.
     ranked = [
         ir_measures.ScoredDoc(query, document, -float(rank))
         for query, ranking in run.items()
         for rank, (document, _) in enumerate(ranking)
     ]
-    parsed = {name: _parsed(name) for name in measures}
-    # By measure, not by name: one measure may be asked for by two names, such as RR and MRR.
+    parsed = {name: _parse_measure(name) for name in measures}
+    # By measure, not by name: a measure may be given by two names, such as RR and MRR.
     values = {
-        one: dict.fromkeys((qrel.query_id for qrel in judged), 0.0) for one in parsed.values()
+        measure: dict.fromkeys((qrel.query_id for qrel in judged), 0.0)
+        for measure in parsed.values()
     }
     for metric in ir_measures.iter_calc(list(values), judged, ranked):
         values[metric.measure][metric.query_id] = float(metric.value)
@@ -84,14 +97,14 @@ def measure_per_query(
 
 
 def measures_within(measures: Sequence[str], depth: float) -> list[str]:
-    """Leave out what looks deeper than rankings go: they would seem worse than they are."""
-    return [name for name in measures if (_parsed(name).params.get("cutoff") or 0) <= depth]
+    """Leave out measures that look deeper than the rankings go, which would come out too low."""
+    return [name for name in measures if (_parse_measure(name).params.get("cutoff") or 0) <= depth]
 
 
 def answer_accuracy(
     run: Run, queries: Iterable[Query], texts: Mapping[str, str], depth: float = inf
 ) -> dict[str, dict[str, float]]:
-    """Top-k accuracy by answer strings, DPR's definition, for the queries that have answers.
+    """Compute top-k accuracy by answers, as DPR defines it, for the queries that have answers.
 
     A k that is larger than the depth of the rankings is left out.
     """
@@ -107,18 +120,18 @@ def answer_accuracy(
 
 def compare_runs(first: PerQuery, second: PerQuery) -> list[Comparison]:
     """Test, for each measure that both have, whether two runs differ by more than chance."""
-    return [_comparison(name, first[name], second[name]) for name in first if name in second]
+    return [_compare_by(name, first[name], second[name]) for name in first if name in second]
 
 
-def _comparison(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
+def _compare_by(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
     if first.keys() != second.keys():
         raise QueryError(f"the two runs were not judged on the same queries ({name}).")
-    mine = np.array(list(first.values()))
-    yours = np.array([second[query] for query in first])
-    differences = mine - yours
-    # The test divides by the spread of the differences; equal runs and single queries have none.
-    spread = differences.any() and len(differences) > 1
-    p_value = float(stats.ttest_rel(mine, yours).pvalue) if spread else 1.0
+    firsts = np.array(list(first.values()))
+    seconds = np.array([second[query] for query in first])
+    differences = firsts - seconds
+    # The test divides by the spread of the differences, which equal runs and single queries lack.
+    has_spread = differences.any() and len(differences) > 1
+    p_value = float(stats.ttest_rel(firsts, seconds).pvalue) if has_spread else 1.0
     averages = average({"first": first, "second": second})
     return Comparison(
         name,
@@ -130,7 +143,7 @@ def _comparison(name: str, first: Mapping[str, float], second: Mapping[str, floa
     )
 
 
-def _parsed(name: str) -> ir_measures.Measure:
+def _parse_measure(name: str) -> ir_measures.Measure:
     try:
         measure = ir_measures.parse_measure(name)
         measure.validate_params()  # type: ignore[no-untyped-call]

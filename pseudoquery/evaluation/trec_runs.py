@@ -1,4 +1,4 @@
-"""Rankings on disk: TREC run files, in and out."""
+"""TREC run files: rankings on disk, written and read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Run = Mapping[str, Sequence[tuple[str, float]]]
 
 
 def write_run(run: Run, path: Path, name: str = "pseudoquery") -> None:
-    """Write lines of `query Q0 document rank score name`."""
-    # All checked before the first line is written: half a run would pass for a whole one.
+    """Write a run file: lines of `query Q0 document rank score name`."""
+    # Every id is checked before the first line is written: half a run would pass for a whole one.
     for query, ranking in run.items():
         for column in (name, query, *(document for document, _ in ranking)):
             if column.split() != [column]:
@@ -30,6 +30,7 @@ def write_run(run: Run, path: Path, name: str = "pseudoquery") -> None:
 
 def read_run(path: Path) -> Run:
     """Read a run file; its ranks decide the order, then its scores."""
+    # ir_measures.read_trec_run would lose the ranks, and does not say which line is bad.
     rows: dict[str, dict[str, tuple[int, float, str]]] = {}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -54,6 +55,6 @@ def read_run(path: Path) -> Run:
             )
         rows[query][document] = row
     return {
-        query: [(document, -score) for _, score, document in sorted(own.values())]
-        for query, own in rows.items()
+        query: [(document, -score) for _, score, document in sorted(documents.values())]
+        for query, documents in rows.items()
     }

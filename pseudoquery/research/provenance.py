@@ -1,4 +1,4 @@
-"""Which code made a figure."""
+"""Which version of the code has produced a figure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import subprocess
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
+"""The folder of the whole package, whose rooms are its folders."""
 
 
 def describe_commit() -> str:
-    """Ask git which commit this is; what was installed, or copied without history, has none."""
+    """Return the commit from git; an installed package, or a copy without history, is "unknown"."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return "unknown"
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        described = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
+    return described.stdout.strip()
 
 
 def hash_source() -> str:
-    """Hash the package's own files, so that a figure can be traced without git."""
+    """Hash all Python files of the package, so that a figure can be traced without git."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.read_bytes())

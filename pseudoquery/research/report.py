@@ -1,4 +1,4 @@
-"""Write down what an experiment found: a Markdown table, the same as JSON, and a plot."""
+"""The results of an experiment, as Markdown tables, as JSON and as a plot."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from typing import Any
 
 from pseudoquery.errors import ModelError
 from pseudoquery.files import write_atomically
+from pseudoquery.markdown import format_table
 from pseudoquery.research.tables import HEADLINE, ROWS, Experiment
 
 Result = Mapping[str, Any]
+"""What the file of one row and seed holds, under OUT/runs."""
 NAMES = {"RR@10": "MRR@10", "RR@100": "MRR@100", "Success@20": "top-20", "R@1000": "Recall@1000"}
 MORE = ("RR@100", "Success@20", "R@1000")
-"""Measures that are shown beside the headline."""
+"""Measures that are shown beside the headline measure."""
 
 
 def write_report(name: str, experiment: Experiment, results: Sequence[Result], out: Path) -> None:
     """Write OUT/NAME.md, .json and .svg."""
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / f"{name}.md", format_report(name, experiment, results).encode())
-    shown = [_shown(experiment, result) for result in results]
-    write_atomically(out / f"{name}.json", json.dumps(shown, indent=1).encode())
+    selected = [_select_figures(experiment, result) for result in results]
+    write_atomically(out / f"{name}.json", json.dumps(selected, indent=1).encode())
     draw_plot(experiment, results, out / f"{name}.svg")
 
 
-def _shown(experiment: Experiment, result: Result) -> dict[str, Any]:
-    """Leave out other collections' figures: a row is judged by all, for whoever shares it."""
+def _select_figures(experiment: Experiment, result: Result) -> dict[str, Any]:
+    """Leave out the figures of collections that only other experiments with this row show."""
     return {**result, "figures": {test: result["figures"][test] for test in experiment.tests}}
 
 
@@ -37,7 +39,7 @@ def format_report(name: str, experiment: Experiment, results: Sequence[Result]) 
     """Write the table of each collection, and what is needed to repeat them."""
     parts = [f"# {experiment.title}", ""]
     for test in experiment.tests:
-        parts += [f"## {test}", "", *_table(experiment, results, test), ""]
+        parts += [f"## {test}", "", _format_results(experiment, results, test), ""]
     if experiment.paper:
         parts += [
             f"The last column is the paper's own figure ({experiment.paper_data}): other data and "
@@ -49,7 +51,7 @@ def format_report(name: str, experiment: Experiment, results: Sequence[Result]) 
 
 
 def write_rates(out: Path) -> None:
-    """Write OUT/rates.md: what each row came to with every learning rate that was tried."""
+    """Write OUT/rates.md: the figures of each row with every learning rate that was tried."""
     parts = [
         "# Learning rates",
         "",
@@ -59,80 +61,83 @@ def write_rates(out: Path) -> None:
     ]
     for schedule in sorted((out / "runs").glob("*/")):
         paths = sorted(schedule.glob("*.json"))
-        kept = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        kept = [result for result in kept if result["row"] in ROWS]
-        if kept:
-            parts += [f"## Schedule {schedule.name}", "", *_rates_table(kept), ""]
+        results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        results = [result for result in results if result["row"] in ROWS]
+        if results:
+            parts += [f"## Schedule {schedule.name}", "", _format_rates(results), ""]
     write_atomically(out / "rates.md", "\n".join(parts).encode())
 
 
-def _rates_table(results: Sequence[Result]) -> list[str]:
+def _format_rates(results: Sequence[Result]) -> str:
     tests = list(results[0]["figures"])
-    titles = ["documents as", "learning rate", "seeds", *tests]
-    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     rates: dict[tuple[int, float], list[Result]] = defaultdict(list)
     for result in results:
-        place = list(ROWS).index(result["row"])
-        rates[place, result["settings"]["learning_rate"]].append(result)
+        position = list(ROWS).index(result["row"])
+        rates[position, result["settings"]["learning_rate"]].append(result)
+    lines = []
     for (_, rate), seeds in sorted(rates.items(), key=lambda item: item[0]):
         row = ROWS[seeds[0]["row"]]
         figures = [
             [seed["figures"][test]["alone"][headline_measure(test)] for seed in seeds]
             for test in tests
         ]
-        cells = [
-            row.label,
-            f"**{rate:g}**" if rate == row.learning_rate else f"{rate:g}",
-            str(len(seeds)),
-            *map(_over_seeds, figures),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        lines.append(
+            (
+                row.label,
+                f"**{rate:g}**" if rate == row.learning_rate else f"{rate:g}",
+                len(seeds),
+                *map(_format_mean, figures),
+            )
+        )
+    return format_table(("documents as", "learning rate", "seeds", *tests), lines)
 
 
 def headline_measure(test: str) -> str:
-    """Name the measure by which a collection is judged."""
+    """Return the measure that a collection is usually judged by."""
     return HEADLINE.get(test, "RR@10")
 
 
 def group_by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Put the seeds of each row together."""
+    """Group the results by row; those of a row differ in their seeds."""
     rows: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         rows[result["row"]].append(result)
     return dict(rows)
 
 
-def _table(experiment: Experiment, results: Sequence[Result], test: str) -> list[str]:
-    first = headline_measure(test)
-    measures = [first, *(one for one in MORE if one != first)]
+def _format_results(experiment: Experiment, results: Sequence[Result], test: str) -> str:
+    headline = headline_measure(test)
+    measures = [headline, *(measure for measure in MORE if measure != headline)]
     titles = [
         "documents as",
         "vectors",
-        *(NAMES.get(one, one) for one in measures),
+        *(NAMES.get(measure, measure) for measure in measures),
         "+ BM25, weighted",
         "+ BM25, RRF",
         *(["paper"] if experiment.paper else []),
     ]
-    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    lines = []
     for row, seeds in group_by_row(results).items():
         figures = [seed["figures"][test] for seed in seeds]
         size = figures[0].get("size", {}).get("vectors")
-        cells = [
-            seeds[0]["label"],
-            f"{size:.0f}" if size else "",
-            *(_over_seeds([own["alone"][one] for own in figures]) for one in measures),
-            *(
-                _over_seeds([own[fusion][first] for own in figures if fusion in own])
-                for fusion in ("weighted", "rrf")
-            ),
-            *([experiment.paper.get(row, "")] if experiment.paper else []),
+        alone = [seed["alone"] for seed in figures]
+        fused = [
+            [seed[fusion][headline] for seed in figures if fusion in seed]
+            for fusion in ("weighted", "rrf")
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        lines.append(
+            (
+                seeds[0]["label"],
+                f"{size:.0f}" if size else "",
+                *(_format_mean([seed[measure] for seed in alone]) for measure in measures),
+                *map(_format_mean, fused),
+                *([experiment.paper.get(row, "")] if experiment.paper else []),
+            )
+        )
+    return format_table(titles, lines)
 
 
-def _over_seeds(values: Sequence[float]) -> str:
+def _format_mean(values: Sequence[float]) -> str:
     if not values:
         return ""
     spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
@@ -140,11 +145,11 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _provenance(results: Sequence[Result]) -> list[str]:
-    """Tell the command, the code, the machine and the settings; each thing once."""
+    """List the command, the code, the machine and the settings; each thing once."""
     trained = [result for result in results if "settings" in result]
     lines = []
-    for made in {json.dumps(result["made_by"], sort_keys=True) for result in trained}:
-        facts = json.loads(made)
+    for origin in {json.dumps(result["made_by"], sort_keys=True) for result in trained}:
+        facts = json.loads(origin)
         lines.append(
             f"- `{facts['command']}`, commit {facts['commit']} (source {facts['source']}), "
             f"{facts['device']}, {facts['cores']} cores, torch {facts['torch']}, "
@@ -154,31 +159,31 @@ def _provenance(results: Sequence[Result]) -> list[str]:
     shared = {
         key: value
         for key, value in (settings[0] if settings else {}).items()
-        if all(one.get(key) == value for one in settings)
+        if all(other.get(key) == value for other in settings)
     }
     return [
         *sorted(lines),
-        "- " + _trainings([len(seeds) for seeds in group_by_row(trained).values()]),
+        "- " + _describe_trainings([len(seeds) for seeds in group_by_row(trained).values()]),
         f"- settings of every row: `{json.dumps(shared)}`; the JSON file has those that differ",
         "- a hybrid fuses the best 100 of each part: with equal weights after scaling scores to "
         "0..1 (weighted), or by reciprocal ranks (RRF)",
     ]
 
 
-def _trainings(counts: Sequence[int]) -> str:
-    """Say how many trainings the rows rest on, from the number of each row's seeds."""
+def _describe_trainings(counts: Sequence[int]) -> str:
+    """Say how many trainings the figures are averages of, from the number of each row's seeds."""
     several = sorted({count for count in counts if count > 1})
     if not several:
         return "one training a row"
-    said = (
+    spread = (
         f"± is the standard deviation over {' or '.join(map(str, several))} trainings with "
         "different seeds, of which the figure before it is the mean"
     )
-    return said + ("; a row without ± is one training" if 1 in counts else "")
+    return spread + ("; a row without ± is one training" if 1 in counts else "")
 
 
 def draw_plot(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
-    """Draw how good each row is or, for curves, the course of the trainings."""
+    """Draw the figures of each row or, for an experiment with curves, how its trainings went."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -220,25 +225,25 @@ def _draw_curves(axes: Any, results: Sequence[Result]) -> None:
 
 def _draw_quality(axis: Any, results: Sequence[Result], test: str) -> None:
     """Draw a line for each row: the representation alone, and with BM25."""
-    first = headline_measure(test)
+    headline = headline_measure(test)
     rows = group_by_row(results)
-    for place, seeds in enumerate(rows.values()):
+    for height, seeds in enumerate(rows.values()):
         figures = [seed["figures"][test] for seed in seeds]
-        values = [own["alone"][first] for own in figures]
+        values = [seed["alone"][headline] for seed in figures]
         axis.errorbar(
             mean(values),
-            place,
+            height,
             xerr=stdev(values) if len(values) > 1 else None,
             fmt="o",
             color="C0",
         )
-        hybrid = [own["weighted"][first] for own in figures if "weighted" in own]
+        hybrid = [seed["weighted"][headline] for seed in figures if "weighted" in seed]
         if hybrid:
-            axis.plot(mean(hybrid), place, "o", color="C1", fillstyle="none")
+            axis.plot(mean(hybrid), height, "o", color="C1", fillstyle="none")
         if seeds[0]["row"] == "bm25":
             axis.axvline(mean(values), color="grey", linestyle="--", linewidth=1)
     axis.set_yticks(range(len(rows)), [seeds[0]["label"] for seeds in rows.values()])
     axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_xlabel(f"{NAMES.get(first, first)} (filled: alone; hollow: with BM25, weighted)")
+    axis.set_xlabel(f"{NAMES.get(headline, headline)} (filled: alone; hollow: with BM25, weighted)")
     axis.set_title(test)
     axis.grid(alpha=0.3)

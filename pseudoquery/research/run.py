@@ -1,7 +1,8 @@
-"""Carry out an experiment: train its rows, judge them, and keep what came out.
+"""Run an experiment: train its rows, evaluate them, and store the results.
 
-Each row and seed is one file under OUT/runs; what is there already, from the same settings and
-data, is not done again. So an experiment can be stopped after any row, and experiments share rows.
+The result of each row and seed is a file under OUT/runs. A row that has been trained before with
+the same settings and data is not trained again. So an experiment can be stopped after any row, and
+experiments share rows.
 """
 
 from __future__ import annotations
@@ -48,45 +49,54 @@ from pseudoquery.training.validation import (
 )
 
 SMALL_K = 4
-NOWHERE = np.iinfo(np.int64).min
-"""Fills up a ranking that is too short; no document stands there."""
+"""The largest k of a small experiment."""
+NO_DOCUMENT = np.iinfo(np.int64).min
+"""The position that fills up a ranking that is too short; no document has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOptions:
-    """What is to be done."""
+    """Which experiment to run, and how."""
 
     name: str
+    """A name from EXPERIMENTS."""
     data: Path
     """The folder with the collections."""
     out: Path
+    """The folder for the results."""
     model: str = "minilm"
     seeds: int = 1
     rows: tuple[str, ...] = ()
-    """Only these; all of the experiment's if empty."""
+    """Run these rows only; all rows of the experiment if empty."""
     small: bool = False
+    """Train on a short schedule for a CPU, which shows only that everything runs."""
     learning_rate: float | None = None
-    """To be tried instead of the rows' own; nothing is reported."""
+    """A learning rate to try instead of those of the rows; the tables are not written."""
     report: bool = False
-    """Train nothing: report what is there."""
+    """Train nothing: report the results that are stored."""
 
 
-def run_experiment(order: ExperimentOptions, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Do what is still to be done; return the results of all rows and seeds, BM25 first."""
-    experiment = find_experiment(order.name)
-    rows = order.rows or experiment.rows
+def run_experiment(
+    options: ExperimentOptions, on_row: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Train the rows that are not yet trained; return the results of all rows, BM25 first.
+
+    `on_row` is called with the name of each row before it is trained.
+    """
+    experiment = find_experiment(options.name)
+    rows = options.rows or experiment.rows
     if unknown := set(rows) - set(experiment.rows):
         raise QueryError(
-            f"{order.name} has no row {min(unknown)!r}; it has {', '.join(experiment.rows)}."
+            f"{options.name} has no row {min(unknown)!r}; it has {', '.join(experiment.rows)}."
         )
-    bench = ExperimentRunner(order, experiment)
-    results = [bench.by_words()]
-    for row, seed in product(rows, range(order.seeds)):
-        if (kept := bench.kept(row, seed)) is not None:
-            results.append(kept)
-        elif not order.report:
-            tell(f"{ROWS[row].label}, seed {seed}")
-            results.append(bench.trained(row, seed))
+    runner = ExperimentRunner(options, experiment)
+    results = [runner.evaluate_bm25()]
+    for row, seed in product(rows, range(options.seeds)):
+        if (stored := runner.load_result(row, seed)) is not None:
+            results.append(stored)
+        elif not options.report:
+            on_row(f"{ROWS[row].label}, seed {seed}")
+            results.append(runner.train_row(row, seed))
     return results
 
 
@@ -100,158 +110,165 @@ def find_experiment(name: str) -> Experiment:
 
 
 class ExperimentRunner:
-    """What the rows of an experiment share: tokenised texts, and BM25's rankings."""
+    """Trains and evaluates rows, which share tokenised texts and BM25's rankings."""
 
-    def __init__(self, order: ExperimentOptions, experiment: Experiment) -> None:
-        self._order = order
+    def __init__(self, options: ExperimentOptions, experiment: Experiment) -> None:
+        self._options = options
         self._experiment = experiment
-        self._checksums = {test: _checksum(order.data / test) for test in self._tests()}
-        self._material: TokenisedSets | None = None
-        self._exams: dict[str, ValidationSet] = {}
-        self._words: dict[str, list[ScoredOrdinals]] = {}
+        self._checksums = {test: _checksum(options.data / test) for test in self._tests()}
+        self._tokenised: TokenisedSets | None = None
+        self._validation_sets: dict[str, ValidationSet] = {}
+        self._bm25_rankings: dict[str, list[ScoredOrdinals]] = {}
 
-    def by_words(self) -> dict[str, Any]:
-        """Judge BM25 alone."""
+    def evaluate_bm25(self) -> dict[str, Any]:
+        """Evaluate BM25 alone."""
         figures = {
-            test: {"alone": _figures(self._ranked_by_words(test), self._exam(test))}
+            test: {"alone": _compute_figures(self._rank_by_words(test), self._validation_set(test))}
             for test in self._tests()
         }
         return {"row": "bm25", "label": "BM25 (SQLite FTS5)", "seed": 0, "figures": figures}
 
-    def kept(self, row: str, seed: int) -> dict[str, Any] | None:
-        """Look whether a row was trained with the same settings and data before."""
-        path, told = self._path(row, seed), self._told(self._config(row, seed))
+    def load_result(self, row: str, seed: int) -> dict[str, Any] | None:
+        """Load the result of a row if it was trained before with the same settings and data."""
+        path, inputs = self._path(row, seed), self._describe_inputs(self._make_config(row, seed))
         if not path.exists():
             return None
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return result if {key: result.get(key) for key in told} == told else None
+        return result if {key: result.get(key) for key in inputs} == inputs else None
 
-    def trained(self, row: str, seed: int) -> dict[str, Any]:
-        """Train and judge a row, and keep the result."""
-        config = self._config(row, seed)
-        path, told = self._path(row, seed), self._told(config)
-        # A training of other settings or data, begun before, must not be gone on with.
-        name = f"{row}-{seed}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]}"
-        config = replace(config, output=str(self._order.out / "work" / self._kind() / name))
+    def train_row(self, row: str, seed: int) -> dict[str, Any]:
+        """Train and evaluate a row, and store the result."""
+        config = self._make_config(row, seed)
+        path, inputs = self._path(row, seed), self._describe_inputs(config)
+        # A training that was begun with other settings or data must not be continued.
+        name = f"{row}-{seed}-{hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:8]}"
+        config = replace(config, output=str(self._options.out / "work" / self._kind() / name))
         started = time.perf_counter()
-        if self._material is None:
-            self._material = load_training_sets(config, load_starting_model(config), self._tokens())
-        self._lay_out_negatives(config, self._material)
-        folder = train(config, self._material).parent
+        if self._tokenised is None:
+            self._tokenised = load_training_sets(
+                config, load_starting_model(config), self._tokens()
+            )
+        self._lay_out_negatives(config, self._tokenised)
+        folder = train(config, self._tokenised).parent
         seconds = time.perf_counter() - started
         model = load_model(str(folder / "model"))
         result = {
             "row": row,
             "label": ROWS[row].label,
             "seed": seed,
-            "figures": {test: self._judged(model, test) for test in self._tests()},
+            "figures": {test: self._evaluate(model, test) for test in self._tests()},
             "curve": _curve(json.loads((folder / "history.json").read_text(encoding="utf-8"))),
             "training_seconds": round(seconds, 1),
-            "made_by": describe_origin(self._order),
-            **told,
+            "made_by": describe_origin(self._options),
+            **inputs,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(result, indent=1).encode())
         return result
 
-    def _lay_out_negatives(self, config: Config, material: TokenisedSets) -> None:
+    def _lay_out_negatives(self, config: Config, tokenised: TokenisedSets) -> None:
         """Give a training BM25's negatives: they are the same for all rows, and take minutes."""
-        told = json.dumps([self._checksums, config.mine_depth])
-        name = f"negatives-{hashlib.sha256(told.encode()).hexdigest()[:8]}.jsonl"
-        kept = self._order.out / "work" / name
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_negatives(mine_by_words(material.lessons, config.mine_depth), kept)
+        inputs = json.dumps([self._checksums, config.mine_depth])
+        name = f"negatives-{hashlib.sha256(inputs.encode()).hexdigest()[:8]}.jsonl"
+        mined = self._options.out / "work" / name
+        if not mined.exists():
+            mined.parent.mkdir(parents=True, exist_ok=True)
+            write_negatives(mine_by_words(tokenised.training_sets, config.mine_depth), mined)
         first = negatives_path(Path(config.output), 0)
         first.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(first, kept.read_bytes())
+        write_atomically(first, mined.read_bytes())
 
-    def _told(self, config: Config) -> dict[str, Any]:
+    def _describe_inputs(self, config: Config) -> dict[str, Any]:
         return {"settings": _portable(config), "data": self._checksums}
 
     def _path(self, row: str, seed: int) -> Path:
-        rate = self._order.learning_rate or ROWS[row].learning_rate
-        return self._order.out / "runs" / self._kind() / f"{row}-{rate:.0e}-{seed}.json"
+        rate = self._options.learning_rate or ROWS[row].learning_rate
+        return self._options.out / "runs" / self._kind() / f"{row}-{rate:.0e}-{seed}.json"
 
     def _kind(self) -> str:
-        return f"{self._experiment.schedule}{'-small' if self._order.small else ''}"
+        return f"{self._experiment.schedule}{'-small' if self._options.small else ''}"
 
     def _tests(self) -> Sequence[str]:
-        """Judge by every collection that was learnt from, as other experiments share the rows."""
-        learnt = SCHEDULES[self._experiment.schedule]["train"]
-        return [name for name in COLLECTIONS if name in learnt]
+        """Return every collection of the training data, as other experiments share the rows."""
+        trained_on = SCHEDULES[self._experiment.schedule]["train"]
+        return [name for name in COLLECTIONS if name in trained_on]
 
-    def _config(self, row: str, seed: int) -> Config:
-        one = ROWS[row]
+    def _make_config(self, row: str, seed: int) -> Config:
+        table_row = ROWS[row]
         schedule = dict(SCHEDULES[self._experiment.schedule])
-        settings = one.representation.settings()
-        if self._order.small:
+        settings = table_row.representation.settings()
+        if self._options.small:
             schedule |= SMALL
             settings["k"] = min(settings["k"], SMALL_K)
-        schedule |= one.changes
-        schedule["train"] = tuple(f"{self._order.data / name}:train" for name in schedule["train"])
+        schedule |= table_row.changes
+        schedule["train"] = tuple(
+            f"{self._options.data / name}:train" for name in schedule["train"]
+        )
         return Config(
-            output="",  # named after all the other settings
-            model=self._order.model,
+            output="",  # `train_row` names it after all other settings
+            model=self._options.model,
             representation=settings,
-            learning_rate=self._order.learning_rate or one.learning_rate,
+            learning_rate=self._options.learning_rate or table_row.learning_rate,
             seed=seed,
             **schedule,
         )
 
-    def _judged(self, model: MultiVectorEncoder, test: str) -> dict[str, dict[str, float]]:
-        """Judge a model alone, and together with BM25."""
-        exam = self._exam(test)
-        given = rank_queries(model, exam)
+    def _evaluate(self, model: MultiVectorEncoder, test: str) -> dict[str, dict[str, float]]:
+        """Evaluate a model alone, and together with BM25."""
+        validation_set = self._validation_set(test)
+        rankings = rank_queries(model, validation_set)
         dense: list[ScoredOrdinals] = [
-            list(zip(own[:FUSION_DEPTH], found[:FUSION_DEPTH], strict=True))
-            for own, found in zip(given.places.tolist(), given.scores.tolist(), strict=True)
+            list(zip(positions[:FUSION_DEPTH], scores[:FUSION_DEPTH], strict=True))
+            for positions, scores in zip(
+                rankings.positions.tolist(), rankings.scores.tolist(), strict=True
+            )
         ]
-        figures = {"alone": _means(per_query_measures(given.places, exam.gains))}
+        measures = per_query_measures(rankings.positions, validation_set.gains)
+        figures = {"alone": _average_percent(measures)}
         for fusion in get_args(Fusion):
-            pairs = zip(dense, self._ranked_by_words(test), strict=True)
-            fused = [fuse(own, words[:FUSION_DEPTH], fusion, 0.5) for own, words in pairs]
-            figures[fusion] = _figures(fused, exam)
-        return figures | {"size": {"vectors": given.vectors}}
+            pairs = zip(dense, self._rank_by_words(test), strict=True)
+            fused = [fuse(ranking, words[:FUSION_DEPTH], fusion, 0.5) for ranking, words in pairs]
+            figures[fusion] = _compute_figures(fused, validation_set)
+        return figures | {"size": {"vectors": rankings.vectors}}
 
-    def _exam(self, test: str) -> ValidationSet:
-        if test not in self._exams:
-            model = load_model(self._order.model)
-            self._exams[test] = make_validation_set(
+    def _validation_set(self, test: str) -> ValidationSet:
+        if test not in self._validation_sets:
+            model = load_model(self._options.model)
+            self._validation_sets[test] = make_validation_set(
                 model, self._dataset(test), test, self._tokens()
             )
-        return self._exams[test]
+        return self._validation_sets[test]
 
-    def _ranked_by_words(self, test: str) -> list[ScoredOrdinals]:
-        """Rank by BM25; kept in a file, as it takes minutes and changes only with the data."""
-        if test in self._words:
-            return self._words[test]
-        path = self._order.out / "work" / f"bm25-{test}-{self._checksums[test]}.json"
+    def _rank_by_words(self, test: str) -> list[ScoredOrdinals]:
+        """Rank by BM25; a file caches the rankings, which take minutes."""
+        if test in self._bm25_rankings:
+            return self._bm25_rankings[test]
+        path = self._options.out / "work" / f"bm25-{test}-{self._checksums[test]}.json"
         if path.exists():
-            self._words[test] = json.loads(path.read_text(encoding="utf-8"))
-            return self._words[test]
+            self._bm25_rankings[test] = json.loads(path.read_text(encoding="utf-8"))
+            return self._bm25_rankings[test]
         dataset = self._dataset(test)
         texts = [document_text(document)[0] for document in dataset.documents()]
         queries = [query.text for query in judged_queries(dataset)]
-        self._words[test] = list(rank_by_words(texts, queries, DEPTH))
+        self._bm25_rankings[test] = list(rank_by_words(texts, queries, DEPTH))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(self._words[test]).encode())
-        return self._words[test]
+        write_atomically(path, json.dumps(self._bm25_rankings[test]).encode())
+        return self._bm25_rankings[test]
 
     def _tokens(self) -> Path:
-        return self._order.out / "work" / "tokens"
+        return self._options.out / "work" / "tokens"
 
     def _dataset(self, test: str) -> Dataset:
-        return load_named_dataset(f"{self._order.data / test}:{COLLECTIONS[test]}")
+        return load_named_dataset(f"{self._options.data / test}:{COLLECTIONS[test]}")
 
 
-def describe_origin(order: ExperimentOptions) -> dict[str, str]:
-    """Describe the code, the machine and the libraries, to be kept beside a figure."""
+def describe_origin(options: ExperimentOptions) -> dict[str, str]:
+    """Describe the code, the machine and the libraries that have produced a figure."""
     device = "cpu"
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
     return {
-        "command": _command(order),
+        "command": _command(options),
         "commit": describe_commit(),
         "source": hash_source(),
         "device": device,
@@ -262,14 +279,18 @@ def describe_origin(order: ExperimentOptions) -> dict[str, str]:
     }
 
 
-def _command(order: ExperimentOptions) -> str:
-    """Write the command, without the places where folders lie on this machine."""
-    parts = ["pseudoquery", "experiment", order.name, "--data", order.data.name]
-    parts += ["--out", order.out.name, "--model", Path(order.model).name]
-    parts += ["--seeds", str(order.seeds), *(part for row in order.rows for part in ("--row", row))]
-    if order.learning_rate:
-        parts += ["--learning-rate", f"{order.learning_rate:g}"]
-    return " ".join([*parts, *(["--small"] if order.small else [])])
+def _command(options: ExperimentOptions) -> str:
+    """Return the command, with the names of folders instead of their paths on this machine."""
+    parts = ["pseudoquery", "experiment", options.name, "--data", options.data.name]
+    parts += ["--out", options.out.name, "--model", Path(options.model).name]
+    parts += [
+        "--seeds",
+        str(options.seeds),
+        *(part for row in options.rows for part in ("--row", row)),
+    ]
+    if options.learning_rate:
+        parts += ["--learning-rate", f"{options.learning_rate:g}"]
+    return " ".join([*parts, *(["--small"] if options.small else [])])
 
 
 def _checksum(collection: Path) -> str:
@@ -283,7 +304,7 @@ def _checksum(collection: Path) -> str:
 
 
 def _portable(config: Config) -> dict[str, Any]:
-    """Return the settings without the names of this machine's folders."""
+    """Return the settings without the paths of this machine."""
     settings = json.loads(json.dumps(asdict(config)))
     settings["train"] = [short_name(name) for name in config.train]
     settings["model"] = Path(config.model).name
@@ -291,20 +312,22 @@ def _portable(config: Config) -> dict[str, Any]:
 
 
 def _curve(history: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Pick the course of a training out of what was logged."""
+    """Select from the log of a training what its curves show, step by step."""
     steps = [entry for entry in history if "loss" in entry]
     names = ("step", "loss", "max_r", "var_r")
     return {name: [round(float(entry[name]), 5) for entry in steps] for name in names}
 
 
-def _figures(rankings: Sequence[ScoredOrdinals], exam: ValidationSet) -> dict[str, float]:
+def _compute_figures(
+    rankings: Sequence[ScoredOrdinals], validation_set: ValidationSet
+) -> dict[str, float]:
     """Average the measures of rankings that may be of any length."""
-    places = np.full((len(rankings), DEPTH), NOWHERE)
+    positions = np.full((len(rankings), DEPTH), NO_DOCUMENT)
     for row, ranking in enumerate(rankings):
-        best = [place for place, _ in ranking[:DEPTH]]
-        places[row, : len(best)] = best
-    return _means(per_query_measures(places, exam.gains))
+        best = [position for position, _ in ranking[:DEPTH]]
+        positions[row, : len(best)] = best
+    return _average_percent(per_query_measures(positions, validation_set.gains))
 
 
-def _means(measures: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
-    return {name: round(100 * float(own.mean()), 2) for name, own in measures.items()}
+def _average_percent(measures: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    return {name: round(100 * float(values.mean()), 2) for name, values in measures.items()}

@@ -20,6 +20,7 @@ from pseudoquery.bench.machine import capture_job, describe_machine, synthetic_v
 from pseudoquery.bench.report import format_duration
 from pseudoquery.errors import QueryError
 from pseudoquery.files import write_atomically
+from pseudoquery.markdown import format_table
 from pseudoquery.method.gpu import runs_kernels
 from pseudoquery.research.provenance import describe_commit, hash_source
 
@@ -35,7 +36,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of what is measured."""
 
     encoder: str = "BERT-base"
     batch: int = 256
@@ -47,7 +48,7 @@ class Sizes:
     dimension: int = 768
     top: int = 1000
     iterations: int = 10
-    """At most; an iteration is labels for all tokens and then new means."""
+    """The most iterations of K-means; an iteration labels all tokens, then moves the means."""
     repeats: int = 9
 
 
@@ -63,14 +64,14 @@ def run_table4(out: Path, small: bool = False) -> dict[str, Any]:
         )
     sizes = SMALL if small else Sizes()
     device = "cpu" if small else "cuda"
-    taken = _documents(sizes, device) | _queries(sizes, device)
+    seconds = _time_documents(sizes, device) | _time_queries(sizes, device)
     report = {
         "command": f"pseudoquery experiment table4{' --small' if small else ''}",
         "commit": describe_commit(),
         "source": hash_source(),
         "machine": describe_machine(),
         "sizes": {name: getattr(sizes, name) for name in Sizes.__dataclass_fields__},
-        "seconds": taken,
+        "seconds": seconds,
         "paper": PAPER,
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -81,23 +82,24 @@ def run_table4(out: Path, small: bool = False) -> dict[str, Any]:
 
 def format_table4(report: dict[str, Any]) -> str:
     """Write the table, and what is needed to repeat it."""
-    taken, sizes = report["seconds"], report["sizes"]
+    seconds, sizes = report["seconds"], report["sizes"]
     small = "--small" in report["command"]
-    lines = ["# Table 4: time", "", "| | here | paper |", "|---|---|---|"]
-    lines += [
-        f"| {TITLES[name]} | {format_duration(taken[name])} | {format_duration(PAPER[name])} |"
+    rows = [
+        (TITLES[name], format_duration(seconds[name]), format_duration(PAPER[name]))
         for name in PAPER
     ]
     for title, part, whole in (
         ("K-means / the encoder", "clustering", "encoder"),
         ("pseudo queries / one vector", "pseudo queries", "one vector"),
     ):
-        own, papers = taken[part] / taken[whole], PAPER[part] / PAPER[whole]
-        lines.append(f"| {title} | {own:.3g} | {papers:.3g} |")
+        ratio, paper_ratio = seconds[part] / seconds[whole], PAPER[part] / PAPER[whole]
+        rows.append((title, f"{ratio:.3g}", f"{paper_ratio:.3g}"))
     hardware = report["machine"].get("gpu", report["machine"]["processor"])
     return "\n".join(
         [
-            *lines,
+            "# Table 4: time",
+            "",
+            format_table(("", "here", "paper"), rows),
             "",
             f"- `{report['command']}`, commit {report['commit']} (source {report['source']}), "
             f"{hardware}, torch {report['machine']['torch']}",
@@ -115,32 +117,32 @@ def format_table4(report: dict[str, Any]) -> str:
     )
 
 
-def _documents(sizes: Sizes, device: str) -> dict[str, float]:
-    """Time encoding and clustering, a document."""
+def _time_documents(sizes: Sizes, device: str) -> dict[str, float]:
+    """Time encoding and clustering, in seconds a document."""
     kind = torch.float32 if device == "cpu" else torch.bfloat16
     points = hard_tokens(sizes.batch, sizes.tokens, sizes.dimension).to(device, kind)
     weights = torch.ones(points.shape[:2], dtype=torch.bool, device=device)
 
-    def clustering() -> Any:
+    def cluster() -> Any:
         return cluster_tokens(points, weights, sizes.k, sizes.iterations)
 
     jobs = {
         "encoder": encoder_job(sizes.encoder, sizes.batch, sizes.tokens, device),
-        "clustering": clustering if device == "cpu" else capture_job(clustering),
+        "clustering": cluster if device == "cpu" else capture_job(cluster),
     }
     with torch.inference_mode():
-        taken = time_jobs(jobs, sizes.repeats, device)
-    return {name: seconds / sizes.batch for name, seconds in taken.items()}
+        timings = time_jobs(jobs, sizes.repeats, device)
+    return {name: seconds / sizes.batch for name, seconds in timings.items()}
 
 
-def _queries(sizes: Sizes, device: str) -> dict[str, float]:
-    """Time a search among as many documents, of one vector and of k."""
-    prepare = _ask_cpu if device == "cpu" else _ask_gpu
+def _time_queries(sizes: Sizes, device: str) -> dict[str, float]:
+    """Time a search among documents of one vector each, and of k vectors each."""
+    prepare = _search_job_on_cpu if device == "cpu" else _search_job_on_gpu
     jobs = {"one vector": prepare(sizes, 1), "pseudo queries": prepare(sizes, sizes.k)}
     return time_jobs(jobs, sizes.repeats, device)
 
 
-def _ask_gpu(sizes: Sizes, k: int) -> Callable[[], Any]:
+def _search_job_on_gpu(sizes: Sizes, k: int) -> Callable[[], Any]:
     from pseudoquery.bench.gpu_search import search_job, synthetic_corpus
 
     corpus = synthetic_corpus(sizes.documents, k, sizes.dimension, "float16")
@@ -148,7 +150,7 @@ def _ask_gpu(sizes: Sizes, k: int) -> Callable[[], Any]:
     return search_job(corpus, query, sizes.top)
 
 
-def _ask_cpu(sizes: Sizes, k: int) -> Callable[[], Any]:
+def _search_job_on_cpu(sizes: Sizes, k: int) -> Callable[[], Any]:
     import numpy as np
 
     from pseudoquery.method.representation import Representation
@@ -157,9 +159,9 @@ def _ask_cpu(sizes: Sizes, k: int) -> Callable[[], Any]:
     from pseudoquery.storage.segments import Segment
     from pseudoquery.storage.vector_view import make_view
 
-    drawn = synthetic_vectors(sizes.documents, k, sizes.dimension)
-    numbers = np.arange(sizes.documents)
-    segment = Segment(drawn.reshape(-1, sizes.dimension), numbers, np.full(sizes.documents, k))
-    view = make_view(1, 0, (segment,), numbers[:0], norm=1.0)
+    vectors = synthetic_vectors(sizes.documents, k, sizes.dimension)
+    ordinals = np.arange(sizes.documents)
+    segment = Segment(vectors.reshape(-1, sizes.dimension), ordinals, np.full(sizes.documents, k))
+    view = make_view(1, 0, (segment,), ordinals[:0], norm=1.0)
     scan, settings = make_scan(view), Representation(k=k)
-    return lambda: search(view, scan, [drawn[0, :1]], settings, sizes.top)
+    return lambda: search(view, scan, [vectors[0, :1]], settings, sizes.top)

@@ -1,9 +1,9 @@
-"""What the experiments are: the paper's tables and figures, as rows that are trained alike.
+"""The experiments: the paper's tables and figures, as rows that are trained alike.
 
-All rows of a table learn from the same data on the same schedule; only the representation differs,
-and the learning rate, which each has of its own: of those tried (results/rates.md), the one with
-the best figures on the SQuAD collections, where rates differ by more than seeds do; where only one
-was tried, a guess from the others.
+All rows of a table learn from the same data on the same schedule. Only the representation and the
+learning rate differ. The rate of a row is the best of those tried (results/rates.md), by the SQuAD
+collections, where rates differ by more than seeds do; where only one was tried, it is a guess from
+the other rows.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ COLLECTIONS = {
     "scifact": "test",
     "medquad-pages": "test",
 }
-"""The collections, and the split by which they are judged."""
+"""The collections, and the split that a model is evaluated on."""
 HEADLINE = {"scifact": "nDCG@10", "medquad-pages": "nDCG@10"}
-"""What a collection is usually judged by, where it is not MRR@10."""
+"""The measure that a collection is usually judged by, where it is not MRR@10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TableRow:
     learning_rate: float
     representation: Representation
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """To the schedule."""
+    """Changes to the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Experiment:
     """The paper's figures for its own data, by row."""
     paper_data: str = ""
     curves: bool = False
-    """Whether it shows the course of the trainings."""
+    """Whether it shows how the trainings went, step by step."""
 
 
 COMMON = {
@@ -68,7 +68,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "all": COMMON | {"train": tuple(COLLECTIONS), "epochs": 1.0, "refresh_steps": 175},
     "documents": COMMON | {"train": ("squad-documents",), "epochs": 2.0, "refresh_steps": 104},
 }
-"""The refresh comes half-way."""
+"""How each schedule trains; negatives are refreshed half-way."""
 SMALL: dict[str, Any] = {
     "batch_size": 4,
     "neighbours": 2,
@@ -78,7 +78,7 @@ SMALL: dict[str, Any] = {
     "epochs": 1.0,
     "precision": "float32",
 }
-"""A schedule for a CPU and a small collection: it shows that everything runs, and nothing else."""
+"""A schedule for a CPU and a small collection, which shows only that everything runs."""
 MAXSIM_SCALE = 4.0
 """What MaxSim is multiplied by before the loss: with 1 it is too soft to learn from."""
 

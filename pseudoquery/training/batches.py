@@ -1,8 +1,8 @@
-"""What a training goes through: rows of queries in, batches of token ids out.
+"""The batches of a training: rows of queries in, batches of token ids out.
 
 All texts are tokenised once. A row is one document and one or more of the queries that it answers:
-reading the document is the cost, and asking it once more is nearly free. A batch is drawn when it
-is needed, from the negatives in force, so that they can be exchanged while training runs.
+encoding the document is the cost, and one more query for it is nearly free. A batch is drawn when
+it is needed, from the negatives in use, so that they can be exchanged while training runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers import MultiVectorEncoder
@@ -27,218 +27,243 @@ from pseudoquery.training.teacher import Scores
 
 @dataclass(frozen=True, slots=True)
 class TokenisedSets:
-    """Lessons and their texts, tokenised; it serves any number of trainings."""
+    """Training sets and their texts, tokenised; any number of trainings can share them."""
 
-    lessons: tuple[TrainingSet, ...]
+    training_sets: tuple[TrainingSet, ...]
     documents: tuple[tuple[Windowed, ...], ...]
-    """For each lesson, in its order."""
+    """For each training set, its documents in their order."""
     queries: tuple[tuple[Windowed, ...], ...]
+    """For each training set, the queries of its examples in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """A document, and some of the queries that it answers, by their places in the lesson."""
+    """A document, and some of the queries that it answers."""
 
-    lesson: int
+    set_position: int
+    """Which of the training sets it is from."""
     positive: str
+    """The id of the document."""
     examples: tuple[int, ...]
+    """The positions of the queries among the examples of the training set."""
+
+
+class RowQuery(NamedTuple):
+    """A query of a batch."""
+
+    column: int
+    """Where its positive stands among the documents of the batch."""
+    set_position: int
+    example: int
+    """Its position among the examples of its training set."""
 
 
 def tokenise_sets(
     model: MultiVectorEncoder,
-    lessons: Sequence[TrainingSet],
+    training_sets: Sequence[TrainingSet],
     tokens: int | None = None,
     cache: Path | None = None,
 ) -> TokenisedSets:
-    """Tokenise all that will be read; of a document, at most `tokens` tokens."""
+    """Tokenise all texts of training sets; of a document, at most `tokens` tokens."""
+    documents = [list(training_set.texts.values()) for training_set in training_sets]
+    queries = [
+        [example.query for example in training_set.examples] for training_set in training_sets
+    ]
     return TokenisedSets(
-        tuple(lessons),
-        tuple(
-            tuple(tokenise(model, list(own.texts.values()), "document", tokens, cache))
-            for own in lessons
-        ),
-        tuple(
-            tuple(tokenise(model, [one.query for one in own.examples], "query", None, cache))
-            for own in lessons
-        ),
+        tuple(training_sets),
+        tuple(tuple(tokenise(model, texts, "document", tokens, cache)) for texts in documents),
+        tuple(tuple(tokenise(model, texts, "query", None, cache)) for texts in queries),
     )
 
 
 def make_rows(
-    lessons: Sequence[TrainingSet], queries_per_document: int, seed: int
+    training_sets: Sequence[TrainingSet], queries_per_document: int, seed: int
 ) -> list[TrainingRow]:
     """Put queries with the same positive together, at most so many to a row."""
     rows = []
-    for number, own in enumerate(lessons):
-        chance = random.Random(f"{seed} {own.name}")  # noqa: S311
+    for set_position, training_set in enumerate(training_sets):
+        chance = random.Random(f"{seed} {training_set.name}")  # noqa: S311
         answered: dict[str, list[int]] = defaultdict(list)
-        for place, example in enumerate(own.examples):
-            answered[chance.choice(example.positives)].append(place)
-        for positive, places in answered.items():
-            chance.shuffle(places)
-            for start in range(0, len(places), queries_per_document):
-                group = tuple(places[start : start + queries_per_document])
-                rows.append(TrainingRow(number, positive, group))
+        for position, example in enumerate(training_set.examples):
+            answered[chance.choice(example.positives)].append(position)
+        for positive, positions in answered.items():
+            chance.shuffle(positions)
+            for start in range(0, len(positions), queries_per_document):
+                group = tuple(positions[start : start + queries_per_document])
+                rows.append(TrainingRow(set_position, positive, group))
     return rows
 
 
 def make_blocks(
-    rows: Sequence[TrainingRow], own: TrainingSet, negatives: Negatives, size: int, seed: int
+    rows: Sequence[TrainingRow],
+    training_set: TrainingSet,
+    negatives: Negatives,
+    size: int,
+    seed: int,
 ) -> list[list[int]]:
-    """Put rows of one lesson together, by number, whose documents are mistaken for each other.
+    """Group rows of one training set whose documents are mistaken for each other, by row position.
 
-    A batch of such blocks is full of hard negatives that cost nothing, as they are read anyway.
+    A batch of such blocks is full of hard negatives that cost nothing, as they are encoded anyway.
     Every row is in a block; where too few are alike, any others fill it up.
     """
-    chance = random.Random(f"{seed} {own.name}")  # noqa: S311
-    numbers = chance.sample(range(len(rows)), len(rows))
-    waiting: dict[str, list[int]] = defaultdict(list)
-    for number in numbers:
-        waiting[rows[number].positive].append(number)
+    chance = random.Random(f"{seed} {training_set.name}")  # noqa: S311
+    shuffled = chance.sample(range(len(rows)), len(rows))
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row in shuffled:
+        rows_of[rows[row].positive].append(row)
     blocks: list[list[int]] = []
-    alone: list[int] = []
-    taken: set[int] = set()
-    for first in numbers:
-        if first in taken:
+    rest: list[int] = []
+    used: set[int] = set()
+    for first in shuffled:
+        if first in used:
             continue
         block = [first]
         documents = {rows[first].positive}
         for member in block:  # it grows on the way: who is mistaken for the second comes next
-            for id_ in _mistaken(rows[member], own, negatives):
-                free = [number for number in waiting[id_] if number not in taken]
+            for id_ in _mistaken_documents(rows[member], training_set, negatives):
+                free = [row for row in rows_of[id_] if row not in used]
                 if len(block) < size and free and id_ not in documents:
                     block.append(free[0])
                     documents.add(id_)
-        taken.update(block)
+        used.update(block)
         if len(block) == size:
             blocks.append(block)
         else:
-            alone += block
-    alone += chance.choices(numbers, k=-len(alone) % size)
-    return blocks + [alone[start : start + size] for start in range(0, len(alone), size)]
+            rest += block
+    rest += chance.choices(shuffled, k=-len(rest) % size)
+    return blocks + [rest[start : start + size] for start in range(0, len(rest), size)]
 
 
-def _mistaken(row: TrainingRow, own: TrainingSet, negatives: Negatives) -> list[str]:
+def _mistaken_documents(
+    row: TrainingRow, training_set: TrainingSet, negatives: Negatives
+) -> list[str]:
     """Return the negatives of a row's queries, those of most queries first."""
-    count = Counter(
+    counts = Counter(
         id_
-        for place in row.examples
-        for id_ in negatives.get(query_key(own, own.examples[place]), ())
+        for example in row.examples
+        for id_ in negatives.get(query_key(training_set, training_set.examples[example]), ())
     )
-    return [id_ for id_, _ in count.most_common() if id_ != row.positive]
+    return [id_ for id_, _ in counts.most_common() if id_ != row.positive]
 
 
 @dataclass(frozen=True, slots=True)
 class MissingNegatives:
-    """What negatives lack, so that random documents have to take their place."""
+    """How many negatives are missing, so that random documents are drawn instead."""
 
     queries: int
-    """Queries without any."""
+    """Queries without any negative."""
     unknown: int
-    """Negatives that are no documents of their lesson."""
+    """Negatives that are not documents of their training set."""
 
 
 class BatchMaker:
-    """Turns row numbers into a batch with the columns "query" and "documents".
+    """Turns row positions into a batch with the columns "query" and "documents".
 
-    The documents are all positives, then all first negatives, and so on. The label says which
-    document of the whole course each one is, and which of them answer which query.
+    The documents are all positives, then all first negatives, and so on. A document is known by its
+    position among those of all training sets. The label says which document each one is, which one
+    is the positive of each query ("positives"), and which others answer it too ("known").
     """
 
     def __init__(
         self,
-        material: TokenisedSets,
+        tokenised: TokenisedSets,
         *,
         negatives: int,
         queries_per_document: int = 1,
         seed: int = 0,
         scores: Scores | None = None,
     ) -> None:
-        self.material = material
-        self.rows = make_rows(material.lessons, queries_per_document, seed)
-        self._count = negatives
+        self.tokenised = tokenised
+        self.rows = make_rows(tokenised.training_sets, queries_per_document, seed)
+        self._negatives_per_row = negatives
         self._seed = seed
         self._scores = scores
         self._negatives: Negatives = {}
-        self._numbers: list[dict[str, int]] = []
-        first = 0
-        for own in material.lessons:
-            self._numbers.append({id_: first + place for place, id_ in enumerate(own.texts)})
-            first += len(own.texts)
-        self._documents = [text for own in material.documents for text in own]
+        self._positions: list[dict[str, int]] = []
+        start = 0
+        for training_set in tokenised.training_sets:
+            self._positions.append({id_: at for at, id_ in enumerate(training_set.texts, start)})
+            start += len(training_set.texts)
+        self._documents = [text for documents in tokenised.documents for text in documents]
 
-    def use(self, negatives: Negatives) -> MissingNegatives:
-        """Draw from these negatives from now on; say what they lack."""
+    def use_negatives(self, negatives: Negatives) -> MissingNegatives:
+        """Draw from these negatives from now on; return what they lack."""
         self._negatives = negatives
-        asked = [
-            (own, negatives.get(query_key(own, example), ()))
-            for own in self.material.lessons
-            for example in own.examples
+        mined = [
+            (training_set, negatives.get(query_key(training_set, example), ()))
+            for training_set in self.tokenised.training_sets
+            for example in training_set.examples
         ]
         return MissingNegatives(
-            sum(not mined for _, mined in asked),
-            sum(id_ not in own.texts for own, mined in asked for id_ in mined),
+            sum(not ids for _, ids in mined),
+            sum(id_ not in training_set.texts for training_set, ids in mined for id_ in ids),
         )
 
-    def batch(self, numbers: Sequence[int], step: int = 0) -> dict[str, Any]:
+    def make_batch(self, row_positions: Sequence[int], step: int = 0) -> dict[str, Any]:
         """Make a batch of these rows; the same rows get other negatives at another step."""
-        rows = [self.rows[number] for number in numbers]
-        return self._collated(rows, [self._drawn(row, step) for row in rows])
+        rows = [self.rows[position] for position in row_positions]
+        return self._collate(rows, [self._draw_documents(row, step) for row in rows])
 
-    def _collated(
+    def _collate(
         self, rows: Sequence[TrainingRow], drawn: Sequence[Sequence[int]]
     ) -> dict[str, Any]:
         """Pad the texts, and label them."""
-        numbers = [own[column] for column in range(1 + self._count) for own in drawn]
-        asked = [
-            (column, row.lesson, place) for column, row in enumerate(rows) for place in row.examples
+        positions = [
+            documents[rank] for rank in range(1 + self._negatives_per_row) for documents in drawn
+        ]
+        row_queries = [
+            RowQuery(column, row.set_position, example)
+            for column, row in enumerate(rows)
+            for example in row.examples
         ]
         label = {
-            "documents": torch.tensor(numbers),
-            "own": torch.tensor([column for column, *_ in asked]),
-            "known": self._known(asked),
+            "documents": torch.tensor(positions),
+            "positives": torch.tensor([query.column for query in row_queries]),
+            "known": self._known_positives(row_queries),
         }
         if self._scores is not None:
-            label["teacher"] = self._taught(asked, numbers)
-        queries = collate([self.material.queries[lesson][place] for _, lesson, place in asked])
-        documents = collate([self._documents[number] for number in numbers])
+            label["teacher"] = self._teacher_scores(row_queries, positions)
+        queries = collate(
+            [self.tokenised.queries[query.set_position][query.example] for query in row_queries]
+        )
+        documents = collate([self._documents[position] for position in positions])
         return {
             **{f"query_{name}": value for name, value in queries.items()},
             **{f"documents_{name}": value for name, value in documents.items()},
             "label": label,
         }
 
-    def _drawn(self, row: TrainingRow, step: int) -> list[int]:
-        """Return the numbers of the row's positive and its negatives."""
-        own = self.material.lessons[row.lesson]
-        examples = [own.examples[place] for place in row.examples]
-        mined = [self._negatives.get(query_key(own, example), ()) for example in examples]
-        negatives = draw_negatives(examples, mined, self._count, own, f"{self._seed} {step}")
-        return [self._numbers[row.lesson][id_] for id_ in (row.positive, *negatives)]
+    def _draw_documents(self, row: TrainingRow, step: int) -> list[int]:
+        """Return the positions of the row's positive and of its negatives."""
+        training_set = self.tokenised.training_sets[row.set_position]
+        examples = [training_set.examples[example] for example in row.examples]
+        mined = [self._negatives.get(query_key(training_set, example), ()) for example in examples]
+        seed = f"{self._seed} {step}"
+        negatives = draw_negatives(examples, mined, self._negatives_per_row, training_set, seed)
+        return [self._positions[row.set_position][id_] for id_ in (row.positive, *negatives)]
 
-    def _known(self, asked: Sequence[tuple[int, int, int]]) -> Tensor:
-        """Return the numbers of all that answer each query: (queries, most), filled up with -1."""
-        numbers = [
+    def _known_positives(self, row_queries: Sequence[RowQuery]) -> Tensor:
+        """Return the positions of all that answer each query: (queries, most), padded with -1."""
+        positions = [
             [
-                self._numbers[lesson][id_]
-                for id_ in self.material.lessons[lesson].examples[place].positives
+                self._positions[set_position][id_]
+                for id_ in self.tokenised.training_sets[set_position].examples[example].positives
             ]
-            for _, lesson, place in asked
+            for _, set_position, example in row_queries
         ]
-        most = max(map(len, numbers))
-        return torch.tensor([own + [-1] * (most - len(own)) for own in numbers])
+        most = max(map(len, positions))
+        return torch.tensor([known + [-1] * (most - len(known)) for known in positions])
 
-    def _taught(self, asked: Sequence[tuple[int, int, int]], numbers: Sequence[int]) -> Tensor:
-        """Return what the teacher gave: (queries, documents), minus infinity if nothing."""
-        taught = torch.full((len(asked), len(numbers)), -torch.inf)
+    def _teacher_scores(self, row_queries: Sequence[RowQuery], positions: Sequence[int]) -> Tensor:
+        """Return the teacher's scores: (queries, documents), minus infinity where it has none."""
+        scores = torch.full((len(row_queries), len(positions)), -torch.inf)
         columns: dict[int, list[int]] = defaultdict(list)
-        for column, number in enumerate(numbers):
-            columns[number].append(column)
-        for row, (_, lesson, place) in enumerate(asked):
-            own = self.material.lessons[lesson]
-            for id_, score in (
-                (self._scores or {}).get(query_key(own, own.examples[place]), {}).items()
-            ):
-                for column in columns.get(self._numbers[lesson].get(id_, -1), ()):
-                    taught[row, column] = score
-        return taught
+        for column, position in enumerate(positions):
+            columns[position].append(column)
+        for row, (_, set_position, example) in enumerate(row_queries):
+            training_set = self.tokenised.training_sets[set_position]
+            key = query_key(training_set, training_set.examples[example])
+            for id_, score in (self._scores or {}).get(key, {}).items():
+                for column in columns.get(self._positions[set_position].get(id_, -1), ()):
+                    scores[row, column] = score
+        return scores

@@ -1,7 +1,7 @@
-"""Checkpoints and models on disk: whole, or not there.
+"""Checkpoints on disk: whole, or ignored.
 
 A checkpoint is many files, written one after the other. When all are on disk it is sealed with a
-list of them, and only a sealed one is taken up again.
+list of them, and a training goes on from a sealed checkpoint only.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pseudoquery.errors import ModelError
 from pseudoquery.files import files_below, sync_files, write_atomically
 
 SEAL = "whole.json"
+"""The file that lists the others, with their sizes."""
 
 
 def seal(checkpoint: Path) -> None:
-    """Say that a checkpoint is whole, once all its files are on disk."""
+    """Mark a checkpoint as whole, once all its files are on disk."""
     unseal(checkpoint)
     sync_files(checkpoint)
     sizes = {
@@ -30,7 +31,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def unseal(checkpoint: Path) -> None:
-    """Say that a checkpoint is being written anew, if there is one."""
+    """Remove the mark of a checkpoint, before it is written again."""
     (checkpoint / SEAL).unlink(missing_ok=True)
 
 
@@ -44,9 +45,9 @@ def is_whole(checkpoint: Path) -> bool:
 
 
 def find_last_checkpoint(folder: Path) -> Path | None:
-    """Find the newest checkpoint that is whole; one that was cut short does not count."""
-    found = filter(is_whole, folder.glob("checkpoint-*"))
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    """Find the newest whole checkpoint; one that was cut short is passed over."""
+    whole = filter(is_whole, folder.glob("checkpoint-*"))
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 @contextmanager
@@ -59,10 +60,10 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
 
 
 def write_error(folder: Path, error: Exception) -> ModelError:
-    """Say that a training could not write, and that little is lost."""
-    said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    reason = (said.splitlines() or [type(error).__name__])[0].rstrip(".")
+    """Return an error that says why a training could not write, and how to go on."""
+    message = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    reason = (message.splitlines() or [type(error).__name__])[0].rstrip(".")
     return ModelError(
-        f"{folder} can't be written ({reason}); make room there, or mend the disk, and run the "
+        f"{folder} can't be written ({reason}); make room or repair the disk, then run the "
         "same command again: it goes on from the last whole checkpoint."
     )

@@ -1,97 +1,124 @@
-"""The settings of a training, as a TOML file gives them."""
+"""The settings of a training, which a TOML file gives."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from pseudoquery.corpus.datasets import BUNDLED, Dataset, load_dataset
 from pseudoquery.errors import CorpusError, ModelError
 
-PRECISIONS = ("float32", "bf16", "fp16")
-LOWEST = {
-    "batch_size": 1,
-    "document_tokens": 1,
-    "mine_depth": 1,
-    "neighbours": 1,
-    "queries_per_document": 1,
-    "save_steps": 1,
-    "distillation": 0,
-    "evaluate_steps": 0,
-    "max_gradient_norm": 0,
-    "mini_batch": 0,
-    "negatives": 0,
-    "refresh_steps": 0,
-    "seed": 0,
-    "start_weight": 0,
-    "warmup": 0,
-    "weight_decay": 0,
+
+class Rule(NamedTuple):
+    """What a setting's value has to be."""
+
+    allowed: str
+    """In the words of an error message: "it must be ..."."""
+    accepts: Callable[[Any], bool]
+
+
+Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
+PositiveCount = Annotated[int, Rule("at least 1", lambda value: value >= 1)]
+Amount = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
+PositiveAmount = Annotated[float, Rule("above 0", lambda value: value > 0)]
+Share = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)]
+Precision = Annotated[
+    str, Rule("float32, bf16 or fp16", lambda value: value in ("float32", "bf16", "fp16"))
+]
+TYPE_RULES: Mapping[Any, Rule] = {
+    str: Rule("a text", lambda value: isinstance(value, str)),
+    int: Rule("an integer", lambda value: type(value) is int),  # TOML's true is no integer
+    float: Rule("a number", lambda value: type(value) in (int, float)),
+    tuple[str, ...]: Rule(
+        "a list of texts",
+        lambda value: isinstance(value, tuple) and all(isinstance(text, str) for text in value),
+    ),
+    Mapping[str, Any]: Rule("a table", lambda value: isinstance(value, Mapping)),
 }
-ABOVE_ZERO = ("epochs", "learning_rate", "teacher_temperature")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of a training, as a TOML file gives them; the defaults are the paper's."""
+    """The settings of a training; the defaults are the paper's.
+
+    `read_config` makes one from a TOML file, whose keys are the names below.
+
+    >>> Config(output="runs/first", train=("data/nq:train",), epochs=2).batch_size
+    16
+    """
 
     output: str
+    """The folder of the training: settings, checkpoints, logs, and in the end the model."""
     train: tuple[str, ...]
-    """Datasets as FOLDER:SPLIT."""
+    """The datasets to learn from, each as FOLDER:SPLIT, or as irds: and an ir_datasets id."""
     evaluate: tuple[str, ...] = ()
+    """The datasets to evaluate the model on, named in the same way."""
     model: str = "minilm"
+    """The model to start from: a name, a folder, or an id on the Hugging Face Hub."""
     preset: str = "recommended"
+    """How documents and queries become vectors: the name of a preset."""
     representation: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the preset."""
-    negatives: int = 4
+    """Changes to the preset, such as {"k": 8}."""
+    negatives: Count = 4
+    """How many wrong documents each document in a batch brings along."""
     first_negatives: str = "bm25"
     """Where the first negatives come from: "bm25", "model", "random", or a file of them."""
-    refresh_steps: int = 0
-    """Mine new negatives with the model in training every so many steps; 0 for never."""
-    mine_depth: int = 50
-    """How many of the best-ranked wrong documents are drawn from."""
-    epochs: float = 1.0
-    batch_size: int = 16
-    """Documents that answer something, in each batch; several processes share it."""
-    queries_per_document: int = 1
-    """At most so many of the queries that a document answers are asked of it at once."""
-    neighbours: int = 1
-    """Fill batches with blocks of so many documents that the first negatives show to be mistaken
-    for each other; 1 for no blocks."""
-    mini_batch: int = 0
-    """Cache gradients, embedding this many texts at a time; 0 for no caching."""
-    learning_rate: float = 2e-6
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    max_gradient_norm: float = 1.0
-    start_weight: float = 0.0
-    """In the end, mix so much of the starting weights back in: the model then keeps more of what it
-    could do before (Wortsman et al., 2022)."""
-    precision: str = "float32"
-    document_tokens: int = 512
-    """What is read of a document; more than the encoder reads at once goes through windows."""
+    refresh_steps: Count = 0
+    """Every so many steps, mine new negatives with the model in training; 0 for never."""
+    mine_depth: PositiveCount = 50
+    """How many wrong documents are mined for each query; a batch draws from them."""
+    epochs: PositiveAmount = 1.0
+    """How often the training goes through its datasets."""
+    batch_size: PositiveCount = 16
+    """How many documents that answer a query are in each batch; several processes share it."""
+    queries_per_document: PositiveCount = 1
+    """How many of the queries that a document answers are learnt from at once, at most."""
+    neighbours: PositiveCount = 1
+    """Fill batches with blocks of so many documents that are easily mistaken for each other, as the
+    first negatives show; 1 for no blocks."""
+    mini_batch: Count = 0
+    """Save memory: encode so many texts at a time, and cache gradients; 0 for no caching."""
+    learning_rate: PositiveAmount = 2e-6
+    """The highest learning rate, reached after the warmup."""
+    warmup: Amount = 0.1
+    """How long the learning rate rises: a share of all steps or, from 1 on, a number of steps."""
+    weight_decay: Amount = 0.01
+    """How strongly weights are pulled towards zero."""
+    max_gradient_norm: Amount = 1.0
+    """Gradients with a larger norm are scaled down to this one; 0 for no limit."""
+    start_weight: Share = 0.0
+    """How much of the starting weights is mixed into the finished model, which then keeps more of
+    what it could do before (Wortsman et al., 2022)."""
+    precision: Precision = "float32"
+    """What the encoder computes in: "float32", "bf16" or "fp16"."""
+    document_tokens: PositiveCount = 512
+    """How many tokens of a document are read; the encoder reads a longer text in windows."""
     teacher: str = ""
-    """Learn from this too: a model's folder, or a .jsonl file with the scores of any scorer, as
-    {"query": "SET ID", "scores": {document id: number}} a line."""
-    distillation: float = 1.0
-    """The weight of the teacher beside the right answers."""
-    teacher_temperature: float = 1.0
-    save_steps: int = 500
-    evaluate_steps: int = 0
+    """Also learn from a teacher: the folder of a model, or a .jsonl file with the scores of any
+    scorer, one {"query": "SET ID", "scores": {document id: number}} a line."""
+    distillation: Amount = 1.0
+    """The weight of the teacher's scores beside the right answers."""
+    teacher_temperature: PositiveAmount = 1.0
+    """The teacher's scores are divided by this: a higher temperature makes them softer."""
+    save_steps: PositiveCount = 500
+    """Write a checkpoint every so many steps."""
+    evaluate_steps: Count = 0
     """Also evaluate every so many steps; 0 for only at the end."""
-    seed: int = 0
+    seed: Count = 0
+    """The seed of all random numbers: the same seed makes the same model."""
 
 
 def read_config(path: Path) -> Config:
-    """Read a TOML file; a key that is not a setting is refused, so that no typing error is lost."""
+    """Read a TOML file and check it; an unknown key is an error, so that no typo goes unnoticed."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ModelError(f"{path} can't be read as a TOML file ({error}).") from error
-    known = {one.name for one in fields(Config)}
+    known = {setting.name for setting in fields(Config)}
     if unknown := sorted(set(values) - known):
         raise ModelError(
             f"{path}: there is no setting {unknown[0]!r}; there are {', '.join(sorted(known))}."
@@ -111,21 +138,12 @@ def read_config(path: Path) -> Config:
 
 
 def check_config(config: Config) -> None:
-    """Refuse a setting of another type, or out of its range, before hours are spent."""
-    for one in fields(Config):
-        value = getattr(config, one.name)
-        if not _is(value, str(one.type)):
-            raise ModelError(f"{one.name} is {value!r}; it must be {_KINDS[str(one.type)][0]}.")
-        if one.name in LOWEST and not value >= LOWEST[one.name]:
-            raise ModelError(f"{one.name} is {value!r}; it must be at least {LOWEST[one.name]}.")
-        if one.name in ABOVE_ZERO and not value > 0:
-            raise ModelError(f"{one.name} is {value!r}; it must be above 0.")
-    if config.precision not in PRECISIONS:
-        raise ModelError(
-            f"precision is {config.precision!r}; choose one of {', '.join(PRECISIONS)}."
-        )
-    if config.start_weight > 1:
-        raise ModelError(f"start_weight is {config.start_weight!r}; it must be at most 1.")
+    """Raise an error for the first bad setting, before hours are spent on a training."""
+    for name, rules in setting_rules().items():
+        value = getattr(config, name)
+        for rule in rules:
+            if not rule.accepts(value):
+                raise ModelError(f"{name} is {value!r}; it must be {rule.allowed}.")
     if config.batch_size % config.neighbours:
         raise ModelError(
             f"blocks of {config.neighbours} neighbours don't fill a batch of {config.batch_size}; "
@@ -137,26 +155,17 @@ def check_config(config: Config) -> None:
             "first_negatives, or neighbours = 1."
         )
     if config.evaluate_steps and not config.evaluate:
-        raise ModelError("evaluate_steps needs a set to evaluate on; give evaluate, too.")
+        raise ModelError("evaluate_steps needs a dataset to evaluate on; give evaluate, too.")
 
 
-_KINDS: dict[str, tuple[str, Any]] = {
-    "str": ("a text", str),
-    "int": ("an integer", int),
-    "float": ("a number", int | float),
-    "tuple[str, ...]": ("a list of texts", tuple),
-    "Mapping[str, Any]": ("a table", Mapping),
-}
-
-
-def _is(value: object, kind: str) -> bool:
-    """Say whether a value from a TOML file fits a setting's type."""
-    parts = value if isinstance(value, tuple) else ()
-    return (
-        isinstance(value, _KINDS[kind][1])
-        and not isinstance(value, bool)
-        and all(isinstance(one, str) for one in parts)
-    )
+def setting_rules() -> dict[str, tuple[Rule, ...]]:
+    """List the rules of each setting, from its annotation: that of its type, then its range."""
+    return {
+        name: (TYPE_RULES[hint.__origin__], *hint.__metadata__)
+        if hasattr(hint, "__metadata__")
+        else (TYPE_RULES[hint],)
+        for name, hint in get_type_hints(Config, include_extras=True).items()
+    }
 
 
 def load_named_dataset(name: str) -> Dataset:
@@ -170,7 +179,11 @@ def load_named_dataset(name: str) -> Dataset:
 
 
 def short_name(name: str) -> str:
-    """Name a dataset without the place where it lies."""
+    """Name a dataset by the last part of its folder, without the folders above.
+
+    >>> short_name("/home/me/data/nq:train")
+    'nq:train'
+    """
     if name.startswith("irds:"):
         return name
     folder, _, split = name.rpartition(":")
@@ -178,6 +191,6 @@ def short_name(name: str) -> str:
 
 
 def dataset_folder(name: str) -> Path:
-    """Find where a dataset lies."""
-    place = name.rpartition(":")[0]
-    return Path(str(files("pseudoquery") / "data" / place)) if place in BUNDLED else Path(place)
+    """Return the folder of a dataset given as FOLDER:SPLIT; that of a bundled one is ours."""
+    folder = name.rpartition(":")[0]
+    return Path(str(files("pseudoquery") / "data" / folder)) if folder in BUNDLED else Path(folder)

@@ -1,5 +1,7 @@
-"""Several processes that train together, as torchrun starts them, on one machine or on several: who
-writes, who waits, how tensors of all of them come together, and what happens when one is lost.
+"""Several processes that train together, on one machine or several, as torchrun starts them.
+
+The first process writes and the others wait for it; tensors of all processes are gathered; and the
+loss of one process ends them all with a clear message.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ Broadcast = TypeVar("Broadcast")
 
 
 def is_first() -> bool:
-    """Say whether this process is the one, of all machines, that writes and speaks."""
+    """Say whether this is the process that writes files and messages, of those on all machines."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def process_count() -> int:
-    """How many processes were started together."""
+    """Return how many processes train together, on all machines."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -34,36 +36,36 @@ def are_connected() -> bool:
 
 
 def wait_for_all() -> None:
-    """Return when every process has come here."""
+    """Return when every process has called this."""
     if are_connected():
         with explain_lost_process():
             torch.distributed.barrier()
 
 
-def broadcast_from_first(said: Broadcast) -> Broadcast:
-    """Take what the first process says; machines may see a shared folder at different times."""
+def broadcast_from_first(value: Broadcast) -> Broadcast:
+    """Return the first process's value; machines may see a shared folder at different times."""
     if not are_connected():
-        return said
-    told = [said]
-    torch.distributed.broadcast_object_list(told)
-    return told[0]
+        return value
+    values = [value]
+    torch.distributed.broadcast_object_list(values)
+    return values[0]
 
 
 @contextmanager
 def fail_together() -> Iterator[None]:
-    """Let what fails in one process fail in all: none waits for one that has given up."""
-    own: Exception | None = None
+    """Raise an error in all processes if one fails, so that none waits for it in vain."""
+    failure: Exception | None = None
     try:
         yield
     except Exception as error:
-        own = error
-    told: list[str | None] = [None] * process_count()
+        failure = error
+    messages: list[str | None] = [None] * process_count()
     if are_connected():
-        torch.distributed.all_gather_object(told, str(own) if own else None)
-    if own:
-        raise own
-    for said in filter(None, told):
-        raise ModelError(f"another process of this training has given up: {said}")
+        torch.distributed.all_gather_object(messages, str(failure) if failure else None)
+    if failure:
+        raise failure
+    for message in filter(None, messages):
+        raise ModelError(f"another process of this training has given up: {message}")
 
 
 @contextmanager
@@ -72,21 +74,23 @@ def explain_lost_process() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # Gloo has no kind of error of its own.
+        # Gloo raises plain RuntimeErrors.
         if isinstance(error, torch.distributed.DistError) or "gloo" in str(error):
             raise ModelError(
-                "another process of this training has ended; see what it said, and start all of "
-                "them again: they go on from the last whole checkpoint."
+                "another process of this training has ended; read its messages, then start all "
+                "processes again: they go on from the last whole checkpoint."
             ) from error
         raise
 
 
-def gather(own: Tensor) -> Tensor:
-    """Put the tensors of all processes, of one shape, side by side in the order of the processes.
+def gather(values: Tensor) -> Tensor:
+    """Concatenate the tensors of all processes, which have one shape, in the processes' order.
 
-    The gradient of each is what all processes make of it.
+    The gradient of each tensor is the sum of what all processes compute for it.
     """
-    return cast(Tensor, _Gather.apply(own)) if are_connected() else own  # type: ignore[no-untyped-call]
+    if not are_connected():
+        return values
+    return cast(Tensor, _Gather.apply(values))  # type: ignore[no-untyped-call]
 
 
 def gather_padded(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,15 +107,15 @@ def gather_padded(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Gather(torch.autograd.Function):
-    """torch's own gathering mixes up gradients that are not contiguous, on a CPU."""
+    """Gathers with gradients: on a CPU, torch mixes up gradients that are not contiguous."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor) -> Tensor:
-        ctx.first = torch.distributed.get_rank() * len(own)
-        ctx.count = len(own)
-        own = own.contiguous()
-        parts = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size())]
-        torch.distributed.all_gather(parts, own)
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.first = torch.distributed.get_rank() * len(values)
+        ctx.count = len(values)
+        values = values.contiguous()
+        parts = [torch.empty_like(values) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(parts, values)
         return torch.cat(parts)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Training examples: a query, a document that answers it, and some that do not.
 
-Negatives come in files, one JSON object a line: {"query": id, "negatives": [document ids]}. Whoever
-trains reads the newest file and whoever mines writes the next, so they need not be one program.
+Negatives come in files, one JSON object a line: {"query": id, "negatives": [document ids]}. The
+program that trains reads the newest file, and another program may mine and write the next one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from pseudoquery.errors import CorpusError
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One query to learn from."""
+    """A query to learn from."""
 
     query_id: str
     query: str
     positives: tuple[str, ...]
+    """The ids of the documents that answer it."""
     answers: tuple[str, ...]
+    """Answers in words: a document that contains one of them is never a negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class TrainingSet:
     texts: Mapping[str, str]
     """Each document's text, as it is encoded, by id."""
     ids: tuple[str, ...]
+    """The ids of the documents, in their order."""
     examples: tuple[Example, ...]
     without_positive: int
     """Queries left out, because no document answers them."""
@@ -66,17 +69,17 @@ def make_training_set(dataset: Dataset) -> TrainingSet:
     )
 
 
-def hash_training_set(own: TrainingSet) -> str:
-    """Hash all texts and examples of a lesson."""
+def hash_training_set(training_set: TrainingSet) -> str:
+    """Hash all texts and examples of a training set."""
     digest = hashlib.sha256()
-    for part in (*own.texts.items(), *map(asdict, own.examples)):
+    for part in (*training_set.texts.items(), *map(asdict, training_set.examples)):
         digest.update(json.dumps(part).encode())
     return digest.hexdigest()
 
 
-def query_key(own: TrainingSet, example: Example) -> str:
-    """Name a query among those of all lessons."""
-    return f"{own.name} {example.query_id}"
+def query_key(training_set: TrainingSet, example: Example) -> str:
+    """Name a query among those of all training sets."""
+    return f"{training_set.name} {example.query_id}"
 
 
 def read_lines(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The folder of a training: what it was begun with, and whether it is the same now."""
+"""The folder of a training: the settings and the data that it was begun with."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pseudoquery.training.config import Config, short_name
 from pseudoquery.training.examples import hash_training_set
 
 
-def begin_folder(folder: Path, config: Config, material: TokenisedSets) -> None:
-    """Write down what this training is; a folder that holds another one is refused."""
+def begin_folder(folder: Path, config: Config, tokenised: TokenisedSets) -> None:
+    """Write the settings and checksums of a training; a folder that holds another is an error."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     (folder / "negatives").mkdir(exist_ok=True)
-    for name, text in _descriptions(config, material).items():
+    for name, text in _descriptions(config, tokenised).items():
         path = folder / name
         if path.exists() and path.read_text() != text:
             raise ModelError(
@@ -27,9 +27,9 @@ def begin_folder(folder: Path, config: Config, material: TokenisedSets) -> None:
         write_atomically(path, text.encode())
 
 
-def compare_with_first(folder: Path, config: Config, material: TokenisedSets) -> None:
-    """Make sure that this process sees what the first one has written, and learns the same."""
-    for name, text in _descriptions(config, material).items():
+def compare_with_first(folder: Path, config: Config, tokenised: TokenisedSets) -> None:
+    """Check that this process has the settings and data of the first one."""
+    for name, text in _descriptions(config, tokenised).items():
         path = folder / name
         if not path.exists():
             raise ModelError(
@@ -38,21 +38,21 @@ def compare_with_first(folder: Path, config: Config, material: TokenisedSets) ->
             )
         if path.read_text() != text:
             raise ModelError(
-                f"{path}, which the first process has written, is another one on this machine; "
+                f"{path}, which the first process has written, differs from what this machine has; "
                 "give all machines the same settings and data."
             )
 
 
-def _descriptions(config: Config, material: TokenisedSets) -> dict[str, str]:
-    """Describe a training, by the names of the files that say it."""
+def _descriptions(config: Config, tokenised: TokenisedSets) -> dict[str, str]:
+    """Return the contents of the files that describe a training, by their names."""
     return {
         "config.json": json.dumps(asdict(config), indent=2),
-        "data.json": json.dumps(_checksums(config, material), indent=2),
+        "data.json": json.dumps(_checksums(config, tokenised), indent=2),
     }
 
 
-def _checksums(config: Config, material: TokenisedSets) -> dict[str, str]:
+def _checksums(config: Config, tokenised: TokenisedSets) -> dict[str, str]:
     return {
-        short_name(name): hash_training_set(own)
-        for name, own in zip(config.train, material.lessons, strict=True)
+        short_name(name): hash_training_set(training_set)
+        for name, training_set in zip(config.train, tokenised.training_sets, strict=True)
     }

@@ -1,8 +1,8 @@
-"""The training loss: each query should score its own document above all others in the batch.
+"""The training loss: each query should score its positive above all other documents in the batch.
 
-The documents of a batch are known by number, so that one which appears twice, or another that
-answers the query too, is never a negative. A teacher's scores can be learnt from besides. The
-statistics of the paper's Figure 2 come with the dot products.
+The loss knows the position of each document among all documents of the training, so that one which
+appears twice, or another that answers the query too, is never a negative. A teacher's scores can be
+learnt from besides. The statistics of the paper's Figure 2 come with the dot products.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class EmbeddedBatch:
     documents: Tensor
     """(documents, vectors, dim)"""
     documents_mask: Tensor
-    numbers: Tensor
-    """(documents,): which document of the corpus each one is"""
+    positions: Tensor
+    """(documents,): which of all documents of the training each one is"""
     positives: Tensor
-    """(queries,): where each query's positive stands among the documents"""
+    """(queries,): the column of each query's positive among the documents"""
     known: Tensor
-    """(queries, most): the numbers of all documents that answer each query, else -1"""
+    """(queries, most): the positions of all documents that answer each query, padded with -1"""
     teacher: Tensor | None = None
-    """(queries, documents): a teacher's scores, minus infinity where it gave none"""
+    """(queries, documents): a teacher's scores, minus infinity where it has none"""
     share: float = 1.0
-    """How many queries there are, over how many each process has on average"""
+    """The number of queries here, divided by the average number over all processes"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,58 +55,58 @@ class Distillation:
 
     weight: float = 0.0
     temperature: float = 1.0
-    """The teacher's scores are divided by this: more makes its opinion softer."""
+    """The teacher's scores are divided by this: a higher temperature makes them softer."""
 
 
 def batch_scores(batch: EmbeddedBatch, settings: Representation) -> Tensor:
     """Score all pairs: (queries, documents); a query's other right answers get -infinity."""
-    # Mixed precision is for the encoder: half of the digits are too few for scores.
+    # Mixed precision is for the encoder only: scores need more digits.
     with torch.autocast(batch.queries.device.type, enabled=False):
         scores = score_all(
             (batch.queries, batch.queries_mask), (batch.documents, batch.documents_mask), settings
         )
-    right = (batch.numbers[None, None, :] == batch.known[:, :, None]).any(dim=1)
-    own = nn.functional.one_hot(batch.positives, scores.shape[1]).bool()
-    return scores.masked_fill(right & ~own, -torch.inf)
+    right = (batch.positions[None, None, :] == batch.known[:, :, None]).any(dim=1)
+    positive = nn.functional.one_hot(batch.positives, scores.shape[1]).bool()
+    return scores.masked_fill(right & ~positive, -torch.inf)
 
 
 def contrastive_loss(scores: Tensor, positives: Tensor) -> Tensor:
-    """Cross-entropy of each query's positive against all other documents of the batch.
+    """Return the cross-entropy of each query's positive against all other documents of the batch.
 
-    A positive without vectors, as of an empty text, can't be found and teaches nothing.
+    A positive without vectors, that of an empty text, does not count.
     """
     losses = nn.functional.cross_entropy(scores, positives, reduction="none")
-    nowhere = torch.isneginf(scores.gather(1, positives[:, None]).squeeze(1))
-    return losses.masked_fill(nowhere, 0.0).mean()
+    without_vectors = torch.isneginf(scores.gather(1, positives[:, None]).squeeze(1))
+    return losses.masked_fill(without_vectors, 0.0).mean()
 
 
 def distillation_loss(scores: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """KL divergence of the scores from the teacher's, over the pairs that the teacher scored.
+    """Return the KL divergence of the scores from the teacher's, over the pairs that it scored.
 
-    A query for which it scored fewer than two documents teaches nothing.
+    A query for which the teacher scored fewer than two documents does not count.
     """
-    shared = torch.isfinite(scores) & torch.isfinite(teacher)
-    taught = shared.sum(dim=1) > 1
-    wanted = (teacher / temperature).masked_fill(~shared, -torch.inf)[taught].log_softmax(dim=1)
-    given = scores.masked_fill(~shared, -torch.inf)[taught].log_softmax(dim=1)
-    difference = (wanted - given).masked_fill(~shared[taught], 0.0)
-    return (wanted.exp() * difference).sum() / max(len(scores), 1)
+    scored = torch.isfinite(scores) & torch.isfinite(teacher)
+    counted = scored.sum(dim=1) > 1
+    target = (teacher / temperature).masked_fill(~scored, -torch.inf)[counted].log_softmax(dim=1)
+    actual = scores.masked_fill(~scored, -torch.inf)[counted].log_softmax(dim=1)
+    difference = (target - actual).masked_fill(~scored[counted], 0.0)
+    return (target.exp() * difference).sum() / max(len(scores), 1)
 
 
 def total_loss(
     batch: EmbeddedBatch, settings: Representation, distillation: Distillation
 ) -> Tensor:
-    """Add up what is asked for."""
+    """Add the loss of the right answers and, weighted, that of the teacher."""
     scores = batch_scores(batch, settings)
     loss = contrastive_loss(scores, batch.positives)
     if batch.teacher is not None and distillation.weight:
-        taught = distillation_loss(scores, batch.teacher, distillation.temperature)
-        loss = loss + distillation.weight * taught
+        divergence = distillation_loss(scores, batch.teacher, distillation.temperature)
+        loss = loss + distillation.weight * divergence
     return batch.share * loss
 
 
 def contribution_statistics(batch: EmbeddedBatch, settings: Representation) -> dict[str, Tensor]:
-    """Average the largest r(c_j) of each positive document, and their variance."""
+    """Average over the positives: the largest r(c_j), and its variance (the paper's Figure 2)."""
     mask = batch.documents_mask[batch.positives]
     queries, vectors = batch.queries[:, 0].detach(), batch.documents.detach()[batch.positives]
     dots = settings.scale * torch.einsum("qd,qkd->qk", queries, vectors)
@@ -143,7 +143,7 @@ class RankingLoss(nn.Module):
         """Embed the queries and the documents, and compare them all."""
         features = list(sentence_features)
         queries, documents = (
-            self.model(dict(own), task=task) for own, task in zip(features, TASKS, strict=True)
+            self.model(dict(texts), task=task) for texts, task in zip(features, TASKS, strict=True)
         )
         if self.teacher:
             labels = {**labels, "teacher": self.teacher.scores(features, MANY)}
@@ -176,7 +176,7 @@ class CachedRankingLoss(CachedMultiVectorMultipleNegativesRankingLoss):
     def forward(  # type: ignore[override]
         self, sentence_features: Iterable[dict[str, Tensor]], labels: Mapping[str, Tensor]
     ) -> Tensor:
-        """Keep the label for `calculate_loss`, which the caching calls."""
+        """Store the labels for `calculate_loss`, which gradient caching calls."""
         features = list(sentence_features)
         if self.teacher:
             scores = self.teacher.scores(features, self.mini_batch_size)
@@ -191,7 +191,7 @@ class CachedRankingLoss(CachedMultiVectorMultipleNegativesRankingLoss):
         *,
         with_backward: bool = False,
     ) -> Tensor:
-        """Compare all queries with all documents, from embeddings that are cached."""
+        """Compare all queries with all documents, from cached embeddings."""
         queries, documents = (
             cat_padded_token_embeddings(chunks, masks)
             for chunks, masks in zip(reps, masks_chunks, strict=True)
@@ -208,33 +208,35 @@ class CachedRankingLoss(CachedMultiVectorMultipleNegativesRankingLoss):
 def assemble_batch(
     queries: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor], label: Mapping[str, Tensor]
 ) -> EmbeddedBatch:
-    """Put embeddings and masks together; with several processes, the documents of all of them.
+    """Put embeddings, masks and labels together; with several processes, the documents of them all.
 
-    Of the documents the label says which they are ("documents"), where each query's own stands
-    among them ("own"), and which answer it ("known"); perhaps what a teacher says ("teacher").
+    The label has the position of each document ("documents"), the column of each query's positive
+    ("positives"), the positions of all that answer it ("known"), and perhaps a teacher's scores
+    ("teacher").
     """
     values, mask = documents[0], documents[1].bool()
-    numbers, positives, teacher = label["documents"], label["own"], label.get("teacher")
+    positions, positives, teacher = label["documents"], label["positives"], label.get("teacher")
     share = 1.0
     if are_connected():
-        first, own = torch.distributed.get_rank() * len(values), len(values)
+        count = len(values)
+        first = torch.distributed.get_rank() * count
         values, mask = gather_padded(values, mask)
-        numbers = gather(numbers)
-        if teacher is not None and teacher.shape[1] == own:
-            # Scores from a file are of this process's documents only.
-            everything = teacher.new_full((len(teacher), len(numbers)), -torch.inf)
-            everything[:, first : first + own] = teacher
-            teacher = everything
+        positions = gather(positions)
+        if teacher is not None and teacher.shape[1] == count:
+            # Scores from a file are those of this process's documents only.
+            scores = teacher.new_full((len(teacher), len(positions)), -torch.inf)
+            scores[:, first : first + count] = teacher
+            teacher = scores
         # The mean over processes is to be the mean over all queries.
-        asked = gather(positives.new_tensor([len(positives)])).float()
-        share = float(len(positives) / asked.mean())
+        queries_per_process = gather(positives.new_tensor([len(positives)])).float()
+        share = float(len(positives) / queries_per_process.mean())
         positives = positives + first
     return EmbeddedBatch(
         queries[0],
         queries[1].bool(),
         values,
         mask.bool(),
-        numbers,
+        positions,
         positives,
         label["known"],
         teacher,

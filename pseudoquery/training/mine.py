@@ -15,43 +15,43 @@ from pseudoquery.training.examples import TrainingSet, query_key
 from pseudoquery.training.negatives import Negatives, select_hard_negatives
 
 MARGIN = 10
-"""Positives and documents with the answer fall out, so more are ranked than are kept."""
+"""Positives and documents with the answer fall out, so that more are ranked than are needed."""
 
 
-def mine(model: MultiVectorEncoder, material: TokenisedSets, depth: int) -> Negatives:
-    """Rank every lesson's documents by the model's own score; keep the best wrong ones."""
+def mine(model: MultiVectorEncoder, tokenised: TokenisedSets, depth: int) -> Negatives:
+    """Rank the documents of each training set by the model's score; return the best wrong ones."""
     negatives: dict[str, list[str]] = {}
-    for own, documents, queries in zip(
-        material.lessons, material.documents, material.queries, strict=True
+    for training_set, documents, queries in zip(
+        tokenised.training_sets, tokenised.documents, tokenised.queries, strict=True
     ):
-        places, _ = rank_all(
+        positions, _ = rank_all(
             encode_windowed(model, queries, "query"),
             encode_windowed(model, documents, "document"),
             representation_of(model),
             2 * depth + MARGIN,
         )
-        negatives |= select_from_rankings(own, places.tolist(), depth)
+        negatives |= select_from_rankings(training_set, positions.tolist(), depth)
+    return negatives
+
+
+def mine_by_words(training_sets: Iterable[TrainingSet], depth: int) -> Negatives:
+    """Rank the documents of each training set by BM25; return the best wrong ones."""
+    negatives: dict[str, list[str]] = {}
+    for training_set in training_sets:
+        queries = [example.query for example in training_set.examples]
+        rankings = rank_by_words(training_set.texts.values(), queries, 2 * depth + MARGIN)
+        positions = ([position for position, _ in ranking] for ranking in rankings)
+        negatives |= select_from_rankings(training_set, positions, depth)
     return negatives
 
 
 def select_from_rankings(
-    own: TrainingSet, places: Iterable[Sequence[int]], depth: int
+    training_set: TrainingSet, rankings: Iterable[Sequence[int]], depth: int
 ) -> dict[str, list[str]]:
-    """Keep, of the documents ranked for each query by their places, the best wrong ones."""
+    """Select the best wrong documents for each query, from the positions of the ranked ones."""
     return {
-        query_key(own, example): select_hard_negatives(
-            example, (own.ids[place] for place in best), own.texts, depth
+        query_key(training_set, example): select_hard_negatives(
+            example, (training_set.ids[position] for position in ranking), training_set.texts, depth
         )
-        for example, best in zip(own.examples, places, strict=True)
+        for example, ranking in zip(training_set.examples, rankings, strict=True)
     }
-
-
-def mine_by_words(lessons: Iterable[TrainingSet], depth: int) -> Negatives:
-    """Rank every lesson's documents by BM25, as the index does; keep the best wrong ones."""
-    negatives: dict[str, list[str]] = {}
-    for own in lessons:
-        queries = [example.query for example in own.examples]
-        rankings = rank_by_words(own.texts.values(), queries, 2 * depth + MARGIN)
-        places = ([place for place, _ in best] for best in rankings)
-        negatives |= select_from_rankings(own, places, depth)
-    return negatives

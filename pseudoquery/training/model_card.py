@@ -6,7 +6,7 @@ It is the README.md of the model's folder, with the metadata that the Hugging Fa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from huggingface_hub import ModelCardData
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.encoding.model import PUBLISHED_MODEL, model_place, representation_of
+from pseudoquery.markdown import format_table
 from pseudoquery.method.representation import Representation
 from pseudoquery.training.batches import TokenisedSets
 from pseudoquery.training.config import Config, dataset_folder, short_name
@@ -41,7 +42,7 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """All that a card states."""
+    """The facts that a card states."""
 
     base_model: str
     base_model_id: str | None
@@ -63,46 +64,48 @@ def make_card(facts: CardFacts) -> str:
         license=facts.base_licence,
         base_model=facts.base_model_id,
     )
-    sets = facts.figures.values()
-    # Some sets have answers to look for, and with them measures that others lack.
-    measures = [one for one in next(iter(sets), {}) if all(one in own for own in sets)]
+    # Some datasets have answers to look for, and with them measures that others lack.
+    evaluated = list(facts.figures.values())
+    measures = [
+        measure
+        for measure in (evaluated[0] if evaluated else {})
+        if all(measure in figures for figures in evaluated)
+    ]
     scores = [
-        (name, *(f"{100 * own[one]:.2f}" for one in measures))
-        for name, own in facts.figures.items()
+        (name, *(f"{100 * figures[measure]:.2f}" for measure in measures))
+        for name, figures in facts.figures.items()
+    ]
+    datasets = [
+        (source.name, f"{source.documents:,}", f"{source.queries:,}", source.sha256)
+        for source in facts.sources
     ]
     sections = (
         f"# A retrieval model trained by pseudoquery {VERSION}",
-        f"It turns documents into {_kind(facts.representation)} and is loaded with "
+        f"It turns documents into {_describe_vectors(facts.representation)} and is loaded with "
         '`pseudoquery.load_model("this folder")`, or by any command with `--model`.',
         f"Base model: {facts.base_model}, licence: {facts.base_licence or NOT_STATED}.",
         "## Training data",
-        _table(
-            ("set", "documents", "queries", "sha256"),
-            [
-                (one.name, f"{one.documents:,}", f"{one.queries:,}", one.sha256)
-                for one in facts.sources
-            ],
-        ),
-        "Licences, in the words of each set:",
-        "\n".join(f"- {one.name}: {one.licence}" for one in facts.sources),
+        format_table(("set", "documents", "queries", "sha256"), datasets),
+        "Licences, in the words of each dataset:",
+        "\n".join(f"- {source.name}: {source.licence}" for source in facts.sources),
         "## Scores",
-        "In percent, every query asked of the whole corpus.",
-        _table(("set", *measures), scores) if scores else "Nothing was evaluated.",
+        "In percent; for each query, all documents of the corpus are ranked.",
+        format_table(("set", *measures), scores) if scores else "Nothing was evaluated.",
         "## Representation",
-        _table(("setting", "value"), facts.representation.settings().items()),
+        format_table(("setting", "value"), facts.representation.settings().items()),
         "## Training settings",
-        _table(("setting", "value"), facts.settings.items()),
+        format_table(("setting", "value"), facts.settings.items()),
     )
     return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n"
 
 
 def collect_facts(
     config: Config,
-    material: TokenisedSets,
+    tokenised: TokenisedSets,
     model: MultiVectorEncoder,
     figures: Mapping[str, Mapping[str, float]],
 ) -> CardFacts:
-    """Collect what the model's card states; of files and folders, only their names."""
+    """Collect the facts of a card; of files and folders, only the names."""
     base = Path(model_place(config.model))
     base_id = None if base.exists() else config.model
     if config.model == PUBLISHED_MODEL:
@@ -110,15 +113,15 @@ def collect_facts(
     sources = [
         DataSource(
             short_name(name),
-            len(own.texts),
-            len(own.examples),
+            len(training_set.texts),
+            len(training_set.examples),
             read_dataset_licence(dataset_folder(name)),
-            hash_training_set(own),
+            hash_training_set(training_set),
         )
-        for name, own in zip(config.train, material.lessons, strict=True)
+        for name, training_set in zip(config.train, tokenised.training_sets, strict=True)
     ]
-    told = ("output", "train", "evaluate", "model", "preset", "representation")
-    settings = {name: value for name, value in asdict(config).items() if name not in told}
+    elsewhere = ("output", "train", "evaluate", "model", "preset", "representation")
+    settings = {name: value for name, value in asdict(config).items() if name not in elsewhere}
     for name in ("teacher", "first_negatives"):
         settings[name] = Path(settings[name]).name
     return CardFacts(
@@ -128,7 +131,7 @@ def collect_facts(
         representation_of(model),
         sources,
         settings,
-        {short_name(name): own for name, own in figures.items()},
+        {short_name(name): measures for name, measures in figures.items()},
     )
 
 
@@ -147,7 +150,7 @@ def read_dataset_licence(folder: Path) -> str:
 
 
 def read_model_licence(folder: Path) -> str | None:
-    """Read from a model's own card under which licence it is."""
+    """Return the licence that a model's card states, if there is one."""
     try:
         text = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -157,18 +160,9 @@ def read_model_licence(folder: Path) -> str | None:
     return stated[1] if stated else None
 
 
-def _kind(settings: Representation) -> str:
+def _describe_vectors(settings: Representation) -> str:
     if settings.documents == "pseudo-queries":
         return f"up to {settings.k} pseudo query embeddings each (K-means over their tokens)"
     if settings.documents in ("first", "learnt", "random", "stretches"):
         return f"{settings.k} vectors each ({settings.documents})"
     return "one vector per token" if settings.documents == "tokens" else "one vector each"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,7 +1,7 @@
 """Hard negatives: documents that are ranked high for a query, and are wrong.
 
-The first ones can come from BM25; later ones from the model in training, by its own vectors and its
-own score, so that it learns from what it would get wrong now (ANCE).
+The first ones can come from BM25, and later ones from the model in training, which thus learns from
+what it would get wrong now (ANCE).
 """
 
 from __future__ import annotations
@@ -24,24 +24,22 @@ Negatives = Mapping[str, Sequence[str]]
 def select_hard_negatives(
     example: Example, ranked: Iterable[str], texts: Mapping[str, str], most: int
 ) -> list[str]:
-    """Keep the best-ranked documents that are neither known to be right nor contain the answer."""
-    kept: list[str] = []
+    """Select the best-ranked documents that are not known to be right, nor contain the answer."""
+    negatives: list[str] = []
     for document in ranked:
-        if len(kept) == most:
+        if len(negatives) == most:
             break
         if document in example.positives:
             continue
         if example.answers and contains_answer(texts[document], example.answers):
             continue
-        kept.append(document)
-    return kept
+        negatives.append(document)
+    return negatives
 
 
 def write_negatives(negatives: Negatives, path: Path) -> None:
     """Write negatives so that a reader sees all of them or none."""
-    lines = (
-        json.dumps({"query": query, "negatives": list(own)}) for query, own in negatives.items()
-    )
+    lines = (json.dumps({"query": key, "negatives": list(ids)}) for key, ids in negatives.items())
     write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
 
@@ -63,22 +61,27 @@ def draw_negatives(
     examples: Sequence[Example],
     mined: Sequence[Sequence[str]],
     count: int,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     seed: str,
 ) -> list[str]:
     """Choose `count` negatives for queries with the same positive, always the same for a seed.
 
-    The queries take turns. Where too few negatives were mined, random documents take their place.
+    The queries take turns. Where too few negatives were mined, random documents fill the gap.
     """
-    chance = random.Random(f"{seed} {lesson.name} {examples[0].query_id}")  # noqa: S311
+    chance = random.Random(f"{seed} {training_set.name} {examples[0].query_id}")  # noqa: S311
     right = {document for example in examples for document in example.positives}
-    usable = [[one for one in own if one in lesson.texts and one not in right] for own in mined]
-    turns = [chance.sample(own, min(count, len(own))) for own in usable if own]
+    wrong = [
+        [document for document in ids if document in training_set.texts and document not in right]
+        for ids in mined
+    ]
+    turns = [chance.sample(ids, min(count, len(ids))) for ids in wrong if ids]
     chance.shuffle(turns)
-    taken = dict.fromkeys(one for turn in zip_longest(*turns) for one in turn if one is not None)
-    drawn = list(taken)[:count]
+    distinct = dict.fromkeys(
+        document for turn in zip_longest(*turns) for document in turn if document is not None
+    )
+    drawn = list(distinct)[:count]
     while len(drawn) < count:
-        document = chance.choice(lesson.ids)
-        if document not in right or len(lesson.ids) <= len(right):
+        document = chance.choice(training_set.ids)
+        if document not in right or len(training_set.ids) <= len(right):
             drawn.append(document)
     return drawn

@@ -1,4 +1,4 @@
-"""All queries and documents of a batch: embedded in pieces, and every pair scored."""
+"""The score of every query of a batch with every document."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pseudoquery.method.maxsim import maxsim_matrix
 from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import similarity_matrix
 
+TASKS = ("query", "document")
+
 
 def score_all(
     queries: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor], settings: Representation
 ) -> Tensor:
     """Score all pairs, from vectors and masks: (queries, documents)."""
-    (asked, asked_mask), (there, there_mask) = queries, documents
+    query_vectors, query_mask = queries
+    vectors, mask = documents
     if settings.score == "max":
-        return maxsim_matrix(settings.scale * asked, there, asked_mask, there_mask).float()
-    return similarity_matrix(asked, there, asked_mask, there_mask, scale=settings.scale).float()
-
-
-TASKS = ("query", "document")
+        return maxsim_matrix(settings.scale * query_vectors, vectors, query_mask, mask).float()
+    return similarity_matrix(query_vectors, vectors, query_mask, mask, scale=settings.scale).float()
 
 
 def embed_features(
     model: MultiVectorEncoder, features: Mapping[str, Any], task: str, texts_at_once: int
 ) -> tuple[Tensor, Tensor]:
-    """Embed a few texts at a time: vectors and mask of them all."""
+    """Embed so many texts at a time; return the vectors and the mask of them all."""
     values, masks = [], []
     for start in range(0, len(features["input_ids"]), texts_at_once):
         part = {

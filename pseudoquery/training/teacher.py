@@ -1,4 +1,4 @@
-"""What a model learns from besides judgements: another model's scores, or a file's."""
+"""A teacher, whose scores a model learns from besides judgements: another model, or a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pseudoquery.training.examples import read_lines
 from pseudoquery.training.score_pairs import TASKS, embed_features, score_all
 
 Scores = Mapping[str, Mapping[str, float]]
-"""For each query's key, what a teacher gives some documents."""
+"""For each query's key, the teacher's scores of some documents."""
 
 
 def read_scores(path: Path) -> Scores:
@@ -44,7 +44,7 @@ class Teacher:
         self.model = model.eval().requires_grad_(requires_grad=False)
         self.settings = representation_of(model)
         self.precision = precision
-        """What its encoder computes in; the trainer sees to that only for the model in training."""
+        """What its encoder computes in; the trainer sets this for the model in training only."""
 
     def scores(self, features: Sequence[Mapping[str, Any]], texts_at_once: int) -> Tensor:
         """Score every pair, from the features of both: (queries, documents of all processes)."""
@@ -54,9 +54,9 @@ class Teacher:
         with torch.inference_mode():
             with torch.autocast(device.type, self.precision if mixed else None, enabled=mixed):
                 queries, documents = (
-                    embed_features(self.model, own, task, texts_at_once)
-                    for own, task in zip(features, TASKS, strict=True)
+                    embed_features(self.model, texts, task, texts_at_once)
+                    for texts, task in zip(features, TASKS, strict=True)
                 )
             documents = gather_padded(*documents)
-            found = score_all(queries, documents, self.settings)
-        return found.clone()  # can be differentiated past, unlike what inference mode made
+            scores = score_all(queries, documents, self.settings)
+        return scores.clone()  # a tensor made in inference mode can't be used in training

@@ -1,10 +1,10 @@
 """Training on sentence-transformers' trainer, with hard negatives that are refreshed on the way.
 
-One folder holds a whole training: config.json (the settings in force), data.json (checksums of what
-was learnt from), negatives/STEP.jsonl, checkpoints, logs, and at the end figures.json, history.json
-and the model. Run again after a kill, it goes on from the last checkpoint and ends where an
-uninterrupted run would have. With torchrun, several processes share each batch, on one machine or
-on several that share the folder; the first of them does all the writing.
+One folder holds a whole training: config.json (the settings), data.json (checksums of the training
+data), negatives/STEP.jsonl, checkpoints, logs, and at the end figures.json, history.json and the
+model. After a kill, the same training goes on from the last checkpoint and ends where an
+uninterrupted one would have ended. With torchrun, several processes share each batch, on one
+machine or on several that share the folder; the first process does all the writing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ from pseudoquery.training.model_card import collect_facts, make_card
 from pseudoquery.training.refresh import NegativesRefresher, encoder_dtype
 from pseudoquery.training.teacher import Scores, Teacher, read_scores
 from pseudoquery.training.trainer import RetrievalTrainer, hide_progress_bars
-from pseudoquery.training.validation import ValidationSet, Validator, make_validation_set, validate
+from pseudoquery.training.validation import (
+    ValidationSet,
+    Validator,
+    make_validation_set,
+    validate,
+)
 
 LONGEST_WAIT = 7 * 24 * 3600
 """Seconds that processes wait for the one that mines or evaluates."""
@@ -49,91 +54,92 @@ logger = logging.getLogger(__name__)
 
 
 @explain_lost_process()
-def train(config: Config, material: TokenisedSets | None = None) -> Path:
-    """Carry out a training, or the rest of one; returns the folder of the finished model.
+def train(config: Config, tokenised: TokenisedSets | None = None) -> Path:
+    """Train a model, or finish a training that was interrupted; return the model's folder.
 
-    Several trainings with the same data can share its tokenised `material`.
+    Several trainings on the same data can share its `tokenised` texts.
     """
     check_config(config)
-    datasets = _trainer_library()
+    datasets = _import_trainer_library()
     folder = Path(config.output)
-    arguments = _arguments(config, folder)  # from here on, processes can wait for each other
+    arguments = _make_arguments(config, folder)  # connects the processes
     with fail_together():
         model = load_starting_model(config)
-        material = material or load_training_sets(config, model)
+        tokenised = tokenised or load_training_sets(config, model)
         if is_first():
             with explain_disk_errors(folder):
-                begin_folder(folder, config, material)
-            _tell_left_out(material)
-        exams = _validation_sets(config, model) if is_first() else []
+                begin_folder(folder, config, tokenised)
+            _warn_of_unanswered(tokenised)
+        validation_sets = _make_validation_sets(config, model) if is_first() else []
     with fail_together():
         if not is_first():
-            compare_with_first(folder, config, material)
-    course = BatchMaker(
-        material,
+            compare_with_first(folder, config, tokenised)
+    batch_maker = BatchMaker(
+        tokenised,
         negatives=config.negatives,
         queries_per_document=config.queries_per_document,
         seed=config.seed,
-        scores=_scores(config, material),
+        scores=_read_teacher_scores(config, tokenised),
     )
-    refresh = NegativesRefresher(course, config, folder, model)
+    refresher = NegativesRefresher(batch_maker, config, folder, model)
     trainer = RetrievalTrainer(
-        course,
-        [refresh],
+        batch_maker,
+        [refresher],
         model=model,
         args=arguments,
-        train_dataset=_blocks_by_set(course, config, refresh, datasets),
-        loss=_loss(config, model),
-        evaluator=Validator(exams) if config.evaluate_steps else None,
+        train_dataset=_make_datasets(batch_maker, config, refresher, datasets),
+        loss=_make_loss(config, model),
+        evaluator=Validator(validation_sets) if config.evaluate_steps else None,
     )
-    found = broadcast_from_first(find_last_checkpoint(folder / "checkpoints"))
+    checkpoint = broadcast_from_first(find_last_checkpoint(folder / "checkpoints"))
     with explain_disk_errors(folder):
-        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if is_first():
             if config.start_weight:
                 mix_weights(model, load_starting_model(config), config.start_weight)
-            _finish(folder, config, material, model, exams)
+            _write_results(folder, config, tokenised, model, validation_sets)
             history = json.dumps(trainer.state.log_history).encode()
             write_atomically(folder / "history.json", history)
-    wait_for_all()  # so that whoever returns finds the model
+    wait_for_all()  # so that every process that returns finds the model
     return folder / "model"
 
 
-def _validation_sets(config: Config, model: MultiVectorEncoder) -> list[ValidationSet]:
+def _make_validation_sets(config: Config, model: MultiVectorEncoder) -> list[ValidationSet]:
     return [
         make_validation_set(model, load_named_dataset(name), short_name(name))
         for name in config.evaluate
     ]
 
 
-def _finish(
+def _write_results(
     folder: Path,
     config: Config,
-    material: TokenisedSets,
+    tokenised: TokenisedSets,
     model: MultiVectorEncoder,
-    exams: Sequence[ValidationSet],
+    validation_sets: Sequence[ValidationSet],
 ) -> None:
     """Evaluate, and write the figures and the model with its card."""
     figures = {
-        name: validate(model, exam) for name, exam in zip(config.evaluate, exams, strict=True)
+        name: validate(model, validation_set)
+        for name, validation_set in zip(config.evaluate, validation_sets, strict=True)
     }
     write_atomically(folder / "figures.json", json.dumps(figures, indent=2).encode())
-    card = make_card(collect_facts(config, material, model, figures))
+    card = make_card(collect_facts(config, tokenised, model, figures))
 
-    def write(place: Path) -> None:
+    def write(model_folder: Path) -> None:
         with hide_progress_bars():
-            model.save_pretrained(str(place), create_model_card=False)
-        write_atomically(place / "README.md", card.encode())
+            model.save_pretrained(str(model_folder), create_model_card=False)
+        write_atomically(model_folder / "README.md", card.encode())
 
     replace_folder(folder / "model", write)
 
 
 def mix_weights(model: MultiVectorEncoder, other: MultiVectorEncoder, share: float) -> None:
-    """Mix the weights of another model into this one's."""
+    """Move the weights of a model towards those of another one, by a share from 0 to 1."""
     others = dict(other.named_parameters())
     with torch.no_grad():
-        for name, own in model.named_parameters():
-            own.lerp_(others[name].to(own.device), share)
+        for name, weights in model.named_parameters():
+            weights.lerp_(others[name].to(weights.device), share)
 
 
 def load_starting_model(config: Config) -> MultiVectorEncoder:
@@ -148,19 +154,19 @@ def load_starting_model(config: Config) -> MultiVectorEncoder:
 def load_training_sets(
     config: Config, model: MultiVectorEncoder, cache: Path | None = None
 ) -> TokenisedSets:
-    """Load and tokenise what a training learns from; a folder as cache keeps the tokens."""
+    """Load and tokenise the datasets of a training; a folder as `cache` stores the tokens."""
     names = [short_name(name) for name in config.train]
     for name in names:
         if names.count(name) > 1:
             raise CorpusError(
-                f"two of the sets to train on are called {name!r}, so that their queries can't be "
-                "told apart; rename a folder."
+                f"two of the datasets to train on are called {name!r}, so that their queries "
+                "can't be told apart; rename a folder."
             )
-    lessons = [make_training_set(load_named_dataset(name)) for name in config.train]
-    return tokenise_sets(model, lessons, config.document_tokens, cache)
+    training_sets = [make_training_set(load_named_dataset(name)) for name in config.train]
+    return tokenise_sets(model, training_sets, config.document_tokens, cache)
 
 
-def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:
+def _make_loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:
     distillation = Distillation(
         config.distillation if config.teacher else 0.0, config.teacher_temperature
     )
@@ -177,27 +183,33 @@ def _loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRank
     return RankingLoss(model, distillation, teacher)
 
 
-def _scores(config: Config, material: TokenisedSets) -> Scores | None:
-    """Read a teacher's scores, if they are in a file; queries that it leaves out are counted."""
+def _read_teacher_scores(config: Config, tokenised: TokenisedSets) -> Scores | None:
+    """Read a teacher's scores if they are in a file; warn of queries that it leaves out."""
     if not config.teacher.endswith(".jsonl"):
         return None
     scores = read_scores(Path(config.teacher))
-    keys = [query_key(own, example) for own in material.lessons for example in own.examples]
+    keys = [
+        query_key(training_set, example)
+        for training_set in tokenised.training_sets
+        for example in training_set.examples
+    ]
     missing = sum(key not in scores for key in keys)
     if missing == len(keys):
         raise CorpusError(
-            f"{config.teacher} scores none of the queries to learn from; they are named as "
-            f"{keys[0]!r} there, by their dataset and their id."
+            f"{config.teacher} scores none of the queries to learn from; a query has to be named "
+            f"by its dataset and its id, as {keys[0]!r}."
         )
     if missing and is_first():
-        logger.warning("%s: %d queries have no scores of the teacher.", config.teacher, missing)
+        logger.warning(
+            "%s has no scores for %d of the %d queries.", config.teacher, missing, len(keys)
+        )
     return scores
 
 
-def _blocks_by_set(
-    course: BatchMaker, config: Config, refresh: NegativesRefresher, datasets: Any
+def _make_datasets(
+    batch_maker: BatchMaker, config: Config, refresher: NegativesRefresher, datasets: Any
 ) -> Any:
-    """Give the trainer the rows of each lesson, in blocks, as a dataset of its own.
+    """Give the trainer the rows of each training set, in blocks, as a dataset of its own.
 
     A batch comes from one of them: documents of another collection would be easy negatives, and
     may hold the same texts.
@@ -208,25 +220,29 @@ def _blocks_by_set(
             "make batch_size a multiple of their number"
             f"{' times neighbours' if config.neighbours > 1 else ''}."
         )
-    negatives = refresh.negatives(0) if config.neighbours > 1 else {}
-    made = {}
-    for number, own in enumerate(course.material.lessons):
-        places = [place for place, row in enumerate(course.rows) if row.lesson == number]
-        if len(places) < config.batch_size:
+    negatives = refresher.load_negatives(0) if config.neighbours > 1 else {}
+    blocks_by_set = {}
+    for set_position, training_set in enumerate(batch_maker.tokenised.training_sets):
+        positions = [
+            position
+            for position, row in enumerate(batch_maker.rows)
+            if row.set_position == set_position
+        ]
+        if len(positions) < config.batch_size:
             raise CorpusError(
-                f"{own.name}: there are {len(places)} documents to learn from, fewer than one "
-                f"batch of {config.batch_size}; lower batch_size."
+                f"{training_set.name}: there are {len(positions)} documents to learn from, fewer "
+                f"than one batch of {config.batch_size}; lower batch_size."
             )
-        rows = [course.rows[place] for place in places]
-        blocks = make_blocks(rows, own, negatives, config.neighbours, config.seed)
-        made[str(number)] = datasets.Dataset.from_dict(
-            {"rows": [[places[row] for row in block] for block in blocks]}
+        rows = [batch_maker.rows[position] for position in positions]
+        blocks = make_blocks(rows, training_set, negatives, config.neighbours, config.seed)
+        blocks_by_set[str(set_position)] = datasets.Dataset.from_dict(
+            {"rows": [[positions[row] for row in block] for block in blocks]}
         )
-    return made["0"] if len(made) == 1 else datasets.DatasetDict(made)
+    return blocks_by_set["0"] if len(blocks_by_set) == 1 else datasets.DatasetDict(blocks_by_set)
 
 
-def _trainer_library() -> Any:
-    """Import what only training needs; a missing extra is told with the way to install it."""
+def _import_trainer_library() -> Any:
+    """Import what only training needs, or say how to install it."""
     try:
         for name in ("accelerate", "tensorboard"):
             import_module(name)
@@ -237,8 +253,8 @@ def _trainer_library() -> Any:
         ) from error
 
 
-def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArguments:
-    made = MultiVectorEncoderTrainingArguments(
+def _make_arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArguments:
+    arguments = MultiVectorEncoderTrainingArguments(
         output_dir=str(folder / "checkpoints"),
         num_train_epochs=config.epochs,
         per_device_train_batch_size=config.batch_size // config.neighbours,  # in blocks
@@ -255,24 +271,25 @@ def _arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingArgume
         eval_steps=config.evaluate_steps or None,
         save_total_limit=2,
         logging_steps=10,
-        logging_nan_inf_filter=False,  # a loss that is no number must be seen, to stop
+        logging_nan_inf_filter=False,  # a loss that is not a number has to stop the training
         use_cpu=not torch.accelerator.is_available(),  # else mixed precision is refused there
         dataloader_drop_last=True,
-        dataloader_pin_memory=False,  # the loader hands out row numbers only
-        accelerator_config={"split_batches": True},  # a batch is of one lesson in all processes
+        dataloader_pin_memory=False,  # the loader hands out row positions only
+        accelerator_config={"split_batches": True},  # all processes share a batch of one dataset
         ddp_timeout=LONGEST_WAIT,
         report_to=["tensorboard"],
     )
     # Without torchrun, several GPUs would be given copies of the model, which can't pad alike.
-    made._n_gpu = min(made.n_gpu, 1)
-    return made
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
 
 
-def _tell_left_out(material: TokenisedSets) -> None:
-    for own in material.lessons:
-        if own.without_positive:
+def _warn_of_unanswered(tokenised: TokenisedSets) -> None:
+    for training_set in tokenised.training_sets:
+        if training_set.without_positive:
             logger.warning(
-                "%s: %d queries are left out, because no document answers them.",
-                own.name,
-                own.without_positive,
+                "%s: no document answers %d of its %d queries, so training leaves those out.",
+                training_set.name,
+                training_set.without_positive,
+                training_set.without_positive + len(training_set.examples),
             )

@@ -1,7 +1,7 @@
-"""sentence-transformers' trainer, made to fit: batches drawn when needed, whole checkpoints, quiet.
+"""sentence-transformers' trainer, with batches drawn when needed and whole checkpoints.
 
-The data loader runs a batch ahead of the training. So it hands out row numbers only, and a batch is
-drawn at its own step: a training that goes on from a checkpoint draws what it would have drawn.
+The data loader runs a batch ahead of the training. So it hands out row positions only, and a batch
+is drawn at its own step: a training that goes on from a checkpoint draws what it would have drawn.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ UNREADABLE = (
 
 
 class RetrievalTrainer(MultiVectorEncoderTrainer):
-    """Trains on the batches of a course."""
+    """Trains on the batches of a `BatchMaker`."""
 
     def __init__(
-        self, course: BatchMaker, callbacks: Sequence[TrainerCallback], **rest: Any
+        self, batch_maker: BatchMaker, callbacks: Sequence[TrainerCallback], **rest: Any
     ) -> None:
         super().__init__(
             data_collator=cast(Any, RowCollator()), callbacks=[*callbacks, EpochSetter()], **rest
         )
-        self._course = course
+        self._batch_maker = batch_maker
         self.remove_callback(ProgressCallback)
         self.add_callback(TrainingBar())
 
@@ -55,29 +55,29 @@ class RetrievalTrainer(MultiVectorEncoderTrainer):
         self, inputs: dict[str, Tensor | Any]
     ) -> tuple[list[dict[str, Tensor]], Any]:
         """Draw the batch of these rows."""
-        batch = self._course.batch(inputs["rows"].tolist(), self.state.global_step)
-        return super().collect_features(_on_device(batch, self.args.device))
+        batch = self._batch_maker.make_batch(inputs["rows"].tolist(), self.state.global_step)
+        return super().collect_features(_move_to(self.args.device, batch))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log what the paper's Figure 2 shows, too; stop when the loss is not a number."""
+        """Also log what the paper's Figure 2 shows; stop when the loss is not a number."""
         if "loss" in logs:
             if not math.isfinite(logs["loss"]):
-                raise _not_a_number(f"the loss is {logs['loss']}", self.state)
+                raise _not_finite_error(f"the loss is {logs['loss']}", self.state)
             statistics = cast(Any, self.loss).statistics
             logs = {**logs, **{name: float(value) for name, value in statistics.items()}}
         super().log(logs, start_time)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Leave out the generated model card: `card` writes a better one."""
+        """Leave out the generated model card: `model_card` writes a better one."""
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         with hide_progress_bars():
             self.model.save_pretrained(str(output_dir), create_model_card=False)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # A new run would go on from it, and never come to anything.
-        if not all(bool(torch.isfinite(one).all()) for one in self.model.parameters()):
-            raise _not_a_number("a weight is not a number", self.state)
+        # A new run would go on from such weights, and never recover.
+        if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
+            raise _not_finite_error("a weight is not a number", self.state)
         folder = Path(str(self.args.output_dir))
         checkpoint = folder / f"checkpoint-{self.state.global_step}"
         try:
@@ -97,23 +97,23 @@ class RetrievalTrainer(MultiVectorEncoderTrainer):
                 super()._load_from_checkpoint(checkpoint_path)
         except UNREADABLE as error:
             raise ModelError(
-                f"{checkpoint_path} does not fit the model that is trained here, which is another "
-                "one than when this training began; put that model back, or choose another output."
+                f"{checkpoint_path} does not fit the model that is trained here: this training "
+                "began with another model; put that one back, or choose another output."
             ) from error
 
 
 class RowCollator:
-    """The collator: hands on the numbers of the rows, block after block."""
+    """The collator of the data loader: puts the positions of the rows of all blocks together."""
 
-    valid_label_columns = ()  # the trainer asks this of its collator
+    valid_label_columns = ()  # the trainer reads this attribute
 
     def __call__(self, blocks: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, Tensor]:
-        """Collect the rows of a batch."""
+        """Return the row positions of a batch."""
         return {"rows": torch.tensor([row for block in blocks for row in block["rows"]])}
 
 
 class EpochSetter(TrainerCallback):
-    """Tells the innermost sampler the epoch, which wrappers around it may keep to themselves."""
+    """Sets the epoch of the innermost sampler, which the samplers around it may not pass on."""
 
     def on_epoch_begin(
         self,
@@ -123,7 +123,7 @@ class EpochSetter(TrainerCallback):
         train_dataloader: Any = None,
         **_: Any,
     ) -> None:
-        """Set the epoch, so that a training which goes on sees its rows in the right order."""
+        """Set the epoch, so that a resumed training sees its rows in the right order."""
         sampler = train_dataloader.batch_sampler
         while hasattr(sampler, "batch_sampler"):
             sampler = sampler.batch_sampler
@@ -131,7 +131,7 @@ class EpochSetter(TrainerCallback):
 
 
 class TrainingBar(ProgressCallback):
-    """A progress bar with the loss in it; figures get a line of their own."""
+    """A progress bar that shows the loss; evaluation figures are printed on lines of their own."""
 
     def on_log(
         self,
@@ -141,7 +141,7 @@ class TrainingBar(ProgressCallback):
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Show what is new; everything else that is logged is for TensorBoard."""
+        """Show the loss and the figures; everything else that is logged is for TensorBoard."""
         bar: Any = self.training_bar
         if bar is None or logs is None:
             return
@@ -161,24 +161,24 @@ class TrainingBar(ProgressCallback):
 
 @contextmanager
 def hide_progress_bars() -> Iterator[None]:
-    """Hide the progress bar over weights that are written in no time."""
-    shown = logging.is_progress_bar_enabled()
+    """Hide the progress bars of transformers, which reads and writes weights in no time."""
+    were_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        if shown:
+        if were_shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _not_a_number(what: str, state: TrainerState) -> ModelError:
+def _not_finite_error(problem: str, state: TrainerState) -> ModelError:
     return ModelError(
-        f"{what} at step {state.global_step}; lower the learning rate or use another precision; a "
-        "new run goes on from the last checkpoint."
+        f"{problem} at step {state.global_step}; lower the learning rate or use another precision. "
+        "A new run goes on from the last checkpoint."
     )
 
 
-def _on_device(values: Any, device: torch.device) -> Any:
+def _move_to(device: torch.device, values: Any) -> Any:
     if isinstance(values, dict):
-        return {name: _on_device(value, device) for name, value in values.items()}
+        return {name: _move_to(device, value) for name, value in values.items()}
     return values.to(device)

@@ -150,7 +150,7 @@ def test_what_can_not_be_compared(run: Run, tmp_path: Path) -> None:
         path.write_text(content)
         refused = run("bench", "kmeans", *OPTIONS, "--against", path)
         assert (refused.code, refused.out) == (2, ""), "before anything is measured"
-        assert f"{path} is no report; write one with" in refused.err
+        assert f"{path} is not a report; write one with" in refused.err
     refused = run("bench", "kmeans", *OPTIONS, "--against", tmp_path / "nothing")
     assert "can't be read: No such file or directory." in refused.err
     earlier(run, path, 1)

@@ -237,7 +237,9 @@ def test_bad_input_is_refused_before_anything_is_searched(
     check_refused(evaluated(collection, split="train"), "train.tsv: there is no such file")
     check_refused(evaluated(collection, "--compare", tmp_path / "missing"), "missing can't be read")
     check_refused(evaluated(collection, "--compare", bad), "bad.trec line 2")
-    check_refused(evaluated(collection, "--compare", alien), "'alien'", "do not belong together")
+    check_refused(
+        evaluated(collection, "--compare", alien), "'alien'", "Give the run of this collection"
+    )
     for option in ("--save-run", "--per-query"):
         target = tmp_path / "missing" / "file"
         check_refused(

@@ -14,14 +14,15 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.building.build import build, build_notes, refuse
 from pseudoquery.building.folder_shards import FolderShards
-from pseudoquery.cluster.build import ReadPlan, encoding_worker, read_file
-from pseudoquery.cluster.ray import _pool, connect
+from pseudoquery.cluster.build import ReadPlan, read_file, start_encoding
+from pseudoquery.cluster.ray import _choose_pool, connect
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError, OnBad
 from pseudoquery.index import Index
 from pseudoquery.records import Added
-from tests.storage.test_store import remount, small_disk
+from pseudoquery.storage.store import folder_store
 from tests.support.collection import WORDS
 from tests.support.command import Run, write
+from tests.support.disks import remount, small_disk
 
 VECTOR_TYPES = ["float16", "float32", "int8"]
 
@@ -39,9 +40,9 @@ def corpus(tmp_path: Path) -> Path:
 def encoded(index: Index, corpus: Path) -> dict[str, bytes]:
     """Do the cluster's part of a build; returns the shards by their names."""
     model = index.model
-    work = encoding_worker(lambda: model, index.settings)
-    order = ReadPlan([str(corpus)], {}, frozenset())
-    answers = map(work, read_file(order, ({"file": 0}, b"")))
+    work = start_encoding(lambda: model, index.settings)
+    plan = ReadPlan([str(corpus)], {}, frozenset())
+    answers = map(work, read_file(plan, ({"file": 0}, b"")))
     return {facts["name"]: body for facts, body in answers if "name" in facts}
 
 
@@ -49,12 +50,12 @@ def encode(index: Index, corpus: Path) -> list[str]:
     """Keep what the cluster makes; returns the names of the shards."""
     shards = encoded(index, corpus)
     for name, content in shards.items():
-        FolderShards(index.store).keep(name, content)
+        FolderShards(folder_store(index.store)).keep(name, content)
     return list(shards)
 
 
 def adopt(index: Index, names: list[str], on_bad: OnBad = refuse) -> Iterator[Added]:
-    return FolderShards(index.store).adopt(names, on_bad)
+    return FolderShards(folder_store(index.store)).adopt(names, on_bad)
 
 
 @pytest.mark.parametrize("vector_type", VECTOR_TYPES)
@@ -70,7 +71,10 @@ def test_adopted_vectors_are_those_of_one_machine(
     assert len(names) == 3
     assert sum(batch.added for batch in adopt(index, names)) == 600
     assert list(index.documents()) == list(expected.documents())
-    with index.store.snapshot() as mine, expected.store.snapshot() as theirs:
+    with (
+        folder_store(index.store).snapshot() as mine,
+        folder_store(expected.store).snapshot() as theirs,
+    ):
         left, right = (
             np.concatenate([one.decoded() for one in view.segments])
             for view in (mine.view, theirs.view)
@@ -85,7 +89,7 @@ def test_a_shard_is_adopted_once(
 ) -> None:
     index = Index.create(tmp_path / "index", model=tiny_model)
     names = encode(index, corpus)
-    first = FolderShards(index.store).path(names[0])
+    first = FolderShards(folder_store(index.store)).path(names[0])
     content = first.read_bytes()
     assert next(adopt(index, names)).added == 256
     assert first.read_bytes() == b""
@@ -141,7 +145,7 @@ def test_a_damaged_shard_is_not_adopted(
 ) -> None:
     index = Index.create(tmp_path / "index", model=tiny_model)
     names = encode(index, corpus)
-    path = FolderShards(index.store).path(names[1])
+    path = FolderShards(folder_store(index.store)).path(names[1])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -161,7 +165,7 @@ def test_a_full_disk_loses_nothing(
     disk = tmp_path / "disk"
     with small_disk(disk, "size=20m"):
         index = Index.create(disk / "index", model=tiny_model)
-        shards = FolderShards(index.store)
+        shards = FolderShards(folder_store(index.store))
 
         def go_on() -> None:
             with index.store.writer():
@@ -201,20 +205,20 @@ def test_bad_records_travel_before_the_good(tmp_path: Path) -> None:
 def test_a_pool_leaves_cpus_to_readers(
     resources: dict[str, float], expected: tuple[int, dict[str, int]]
 ) -> None:
-    assert _pool(resources) == expected
+    assert _choose_pool(resources) == expected
 
 
 def test_a_cluster_needs_two_cpus() -> None:
-    with pytest.raises(ClusterError, match="has 1 CPU; it needs two"):
-        _pool({"CPU": 1.0})
+    with pytest.raises(ClusterError, match="has 1 CPU; it needs at least two"):
+        _choose_pool({"CPU": 1.0})
 
 
 @pytest.mark.parametrize(
     ("on", "said"),
     [
-        ("127.0.0.1:1", "no Ray cluster to be reached at 127.0.0.1:1"),
-        ("ray://127.0.0.1:1", "no Ray cluster to be reached at ray://127.0.0.1:1"),
-        ("somewhere", "--on somewhere is no cluster"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("ray://127.0.0.1:1", "no Ray cluster answers at ray://127.0.0.1:1"),
+        ("somewhere", "--on somewhere is not a cluster"),
     ],
 )
 def test_a_cluster_that_is_not_there(on: str, said: str, corpus: Path, run: Run) -> None:

@@ -82,9 +82,9 @@ def test_what_was_done_is_not_done_again(
     assert told == ["pseudo queries, k=4, seed 0"]
     trained: list[int] = []
 
-    def train(config: Config, material: Any) -> Path:
+    def train(config: Config, tokenised: Any) -> Path:
         trained.append(config.seed)
-        return really(config, material)
+        return really(config, tokenised)
 
     really = module.train  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "train", train)
@@ -137,8 +137,10 @@ def test_the_figures_are_those_of_the_model(
 ) -> None:
     words, result = run_experiment(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
     model = load_model(str(trained_model(tmp_path / "out")), device="cpu")
-    exam = make_validation_set(model, load_named_dataset(f"{data / 'squad-documents'}:dev"))
-    for name, value in validate(model, exam).items():
+    validation_set = make_validation_set(
+        model, load_named_dataset(f"{data / 'squad-documents'}:dev")
+    )
+    for name, value in validate(model, validation_set).items():
         assert result["figures"]["squad-documents"]["alone"][name] == pytest.approx(
             100 * value, abs=0.01
         )

@@ -28,7 +28,7 @@ def own(tmp_path: Path) -> TrainingSet:
 
 
 @pytest.fixture
-def material(own: TrainingSet, tiny_model: MultiVectorEncoder) -> TokenisedSets:
+def tokenised(own: TrainingSet, tiny_model: MultiVectorEncoder) -> TokenisedSets:
     return tokenise_sets(tiny_model, [own, own])
 
 
@@ -38,59 +38,63 @@ def numbers(batch: dict[str, Any]) -> list[int]:
 
 
 def test_a_batch_is_positives_then_negatives(
-    material: TokenisedSets, tiny_model: MultiVectorEncoder
+    tokenised: TokenisedSets, tiny_model: MultiVectorEncoder
 ) -> None:
-    course = BatchMaker(material, negatives=2)
-    assert len(course.rows) == 48
-    batch = course.batch([0, 25])
+    batch_maker = BatchMaker(tokenised, negatives=2)
+    assert len(batch_maker.rows) == 48
+    batch = batch_maker.make_batch([0, 25])
     assert batch["query_input_ids"].shape[0] == 2
     assert batch["documents_input_ids"].shape[0] == 6
-    first, second = course.rows[0], course.rows[25]
-    assert (first.lesson, second.lesson) == (0, 1)
+    first, second = batch_maker.rows[0], batch_maker.rows[25]
+    assert (first.set_position, second.set_position) == (0, 1)
     assert numbers(batch)[:2] == [int(first.positive[1:]), 12 + int(second.positive[1:])], (
-        "the same document of two lessons is two documents"
+        "the same document of two training_sets is two documents"
     )
     assert all(number < 12 for number in numbers(batch)[2::2])
     assert all(number >= 12 for number in numbers(batch)[3::2])
-    assert batch["label"]["own"].tolist() == [0, 1]
+    assert batch["label"]["positives"].tolist() == [0, 1]
     ids = batch["documents_input_ids"][0, 0]
     thing = THINGS[int(first.positive[1:])]
     text = tiny_model.tokenizer.decode(ids, skip_special_tokens=True)
     assert f"about the {thing}" in text
 
 
-def test_negatives_are_drawn_from_those_in_force(material: TokenisedSets, own: TrainingSet) -> None:
-    course = BatchMaker(material, negatives=2)
-    asked = own.examples[course.rows[0].examples[0]]
-    course.use({query_key(own, asked): ["d7", "d8", "d9", "d10", "d11"]})
-    draws = {tuple(numbers(course.batch([0], step))[1:]) for step in range(20)}
+def test_negatives_are_drawn_from_those_in_force(
+    tokenised: TokenisedSets, own: TrainingSet
+) -> None:
+    batch_maker = BatchMaker(tokenised, negatives=2)
+    asked = own.examples[batch_maker.rows[0].examples[0]]
+    batch_maker.use_negatives({query_key(own, asked): ["d7", "d8", "d9", "d10", "d11"]})
+    draws = {tuple(numbers(batch_maker.make_batch([0], step))[1:]) for step in range(20)}
     assert {number for drawn in draws for number in drawn} == {7, 8, 9, 10, 11}
     assert len(draws) > 5, "each step draws anew"
     for step in range(5):
-        again = course.batch([0], step)
-        for name, value in course.batch([0], step).items():
+        again = batch_maker.make_batch([0], step)
+        for name, value in batch_maker.make_batch([0], step).items():
             if name != "label":
                 assert torch.equal(value, again[name])
-    other = BatchMaker(material, negatives=2, seed=1)
-    other.use({query_key(own, asked): ["d7", "d8", "d9", "d10", "d11"]})
-    assert [numbers(other.batch([0], step)) for step in range(9)] != [
-        numbers(course.batch([0], step)) for step in range(9)
+    other = BatchMaker(tokenised, negatives=2, seed=1)
+    other.use_negatives({query_key(own, asked): ["d7", "d8", "d9", "d10", "d11"]})
+    assert [numbers(other.make_batch([0], step)) for step in range(9)] != [
+        numbers(batch_maker.make_batch([0], step)) for step in range(9)
     ]
 
 
-def test_what_negatives_lack_is_counted(material: TokenisedSets, own: TrainingSet) -> None:
-    course = BatchMaker(material, negatives=2)
-    assert course.use({}) == MissingNegatives(queries=48, unknown=0)
+def test_what_negatives_lack_is_counted(tokenised: TokenisedSets, own: TrainingSet) -> None:
+    batch_maker = BatchMaker(tokenised, negatives=2)
+    assert batch_maker.use_negatives({}) == MissingNegatives(queries=48, unknown=0)
     full = {query_key(own, example): ["d1"] for example in own.examples}
-    assert course.use(full) == MissingNegatives(queries=0, unknown=0)
+    assert batch_maker.use_negatives(full) == MissingNegatives(queries=0, unknown=0)
     key = query_key(own, own.examples[3])
-    assert course.use(full | {key: []}) == MissingNegatives(queries=2, unknown=0)
-    assert course.use(full | {key: ["d1", "z", "y"]}) == MissingNegatives(queries=0, unknown=4)
-    assert len(numbers(course.batch(range(8)))) == 24, "random documents took their place"
+    assert batch_maker.use_negatives(full | {key: []}) == MissingNegatives(queries=2, unknown=0)
+    assert batch_maker.use_negatives(full | {key: ["d1", "z", "y"]}) == MissingNegatives(
+        queries=0, unknown=4
+    )
+    assert len(numbers(batch_maker.make_batch(range(8)))) == 24, "random documents took their place"
 
 
 @st.composite
-def lessons(draw: st.DrawFn) -> TrainingSet:
+def training_sets(draw: st.DrawFn) -> TrainingSet:
     ids = tuple(f"d{number}" for number in range(draw(st.integers(1, 6))))
     positives = draw(
         st.lists(st.lists(st.sampled_from(ids), min_size=1, unique=True).map(tuple), min_size=1)
@@ -99,60 +103,68 @@ def lessons(draw: st.DrawFn) -> TrainingSet:
     return TrainingSet(draw(st.sampled_from("ab")), dict.fromkeys(ids, ""), ids, examples, 0)
 
 
-@given(st.lists(lessons(), min_size=1, max_size=3), st.integers(1, 5), st.integers(0, 9))
+@given(st.lists(training_sets(), min_size=1, max_size=3), st.integers(1, 5), st.integers(0, 9))
 def test_every_query_is_in_one_row_with_a_document_that_answers_it(
     made: list[TrainingSet], most: int, seed: int
 ) -> None:
     rows = make_rows(made, most, seed)
     assert rows == make_rows(made, most, seed)
-    asked = [(row.lesson, place) for row in rows for place in row.examples]
+    asked = [(row.set_position, place) for row in rows for place in row.examples]
     expected = [(n, place) for n, own in enumerate(made) for place in range(len(own.examples))]
     assert sorted(asked) == expected
     for row in rows:
         assert 1 <= len(row.examples) <= most
-        answered = [made[row.lesson].examples[place].positives for place in row.examples]
+        answered = [made[row.set_position].examples[place].positives for place in row.examples]
         assert all(row.positive in positives for positives in answered)
     for number in range(len(made)):
-        full = [row.positive for row in rows if row.lesson == number and len(row.examples) < most]
+        full = [
+            row.positive for row in rows if row.set_position == number and len(row.examples) < most
+        ]
         assert len(full) == len(set(full)), "at most one row of a document is not full"
 
 
-def test_queries_of_a_document_share_it(material: TokenisedSets, own: TrainingSet) -> None:
-    course = BatchMaker(material, negatives=1, queries_per_document=2)
-    assert len(course.rows) == 24
-    batch = course.batch([0, 5, 7])
+def test_queries_of_a_document_share_it(tokenised: TokenisedSets, own: TrainingSet) -> None:
+    batch_maker = BatchMaker(tokenised, negatives=1, queries_per_document=2)
+    assert len(batch_maker.rows) == 24
+    batch = batch_maker.make_batch([0, 5, 7])
     assert batch["query_input_ids"].shape[0] == 6
-    assert batch["label"]["own"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert batch["label"]["positives"].tolist() == [0, 0, 1, 1, 2, 2]
     assert len(numbers(batch)) == 6
     known = batch["label"]["known"]
-    assert known.tolist() == [[numbers(batch)[own]] for own in batch["label"]["own"].tolist()]
+    assert known.tolist() == [[numbers(batch)[own]] for own in batch["label"]["positives"].tolist()]
 
 
 def test_all_that_answers_a_query_is_known(tiny_model: MultiVectorEncoder) -> None:
     texts = {"a": "one", "b": "two", "c": "three"}
     examples = (Example("1", "q", ("b",), ()), Example("2", "r", ("a", "c"), ()))
-    course = BatchMaker(
+    batch_maker = BatchMaker(
         tokenise_sets(tiny_model, [TrainingSet("set", texts, tuple(texts), examples, 0)]),
         negatives=1,
     )
-    places = [row.examples[0] for row in course.rows]
-    known = course.batch([places.index(0), places.index(1)])["label"]["known"]
+    places = [row.examples[0] for row in batch_maker.rows]
+    known = batch_maker.make_batch([places.index(0), places.index(1)])["label"]["known"]
     assert known.tolist() == [[1, -1], [0, 2]]
 
 
-def test_a_teachers_scores_come_with_the_label(material: TokenisedSets, own: TrainingSet) -> None:
+def test_a_teachers_scores_come_with_the_label(tokenised: TokenisedSets, own: TrainingSet) -> None:
     example = own.examples[0]
     scores = {query_key(own, example): {"d7": 3.0, "d8": -1.0, "unknown": 9.0}}
-    course = BatchMaker(material, negatives=2, scores=scores)
-    course.use({query_key(own, example): ["d7", "d8"]})
-    row = next(n for n, row in enumerate(course.rows) if row.examples == (0,) and row.lesson == 0)
-    taught = course.batch([row, row + 1])["label"]["teacher"]
+    batch_maker = BatchMaker(tokenised, negatives=2, scores=scores)
+    batch_maker.use_negatives({query_key(own, example): ["d7", "d8"]})
+    row = next(
+        n
+        for n, row in enumerate(batch_maker.rows)
+        if row.examples == (0,) and row.set_position == 0
+    )
+    taught = batch_maker.make_batch([row, row + 1])["label"]["teacher"]
     assert taught.shape == (2, 6)
-    of_first = dict(zip(numbers(course.batch([row, row + 1])), taught[0].tolist(), strict=True))
+    of_first = dict(
+        zip(numbers(batch_maker.make_batch([row, row + 1])), taught[0].tolist(), strict=True)
+    )
     assert (of_first[7], of_first[8]) == (3.0, -1.0)
     assert taught[0].isneginf().sum() == 4
     assert taught[1].isneginf().all()
-    assert "teacher" not in BatchMaker(material, negatives=2).batch([0])["label"]
+    assert "teacher" not in BatchMaker(tokenised, negatives=2).make_batch([0])["label"]
 
 
 @given(documents=st.integers(1, 30), size=st.integers(1, 8), each=st.integers(1, 3), data=st.data())

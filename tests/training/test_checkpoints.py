@@ -101,6 +101,6 @@ def test_an_error_of_the_disk_says_what_to_do(
     with pytest.raises(ModelError) as raised, explain_disk_errors(tmp_path):
         raise error
     said = str(raised.value)
-    assert said.startswith(f"{tmp_path} can't be written ({reason}); make room there")
+    assert said.startswith(f"{tmp_path} can't be written ({reason}); make room or repair the disk")
     assert said.endswith("it goes on from the last whole checkpoint.")
     assert "\n" not in said

@@ -9,13 +9,12 @@ import pytest
 from pseudoquery.errors import CorpusError, ModelError
 from pseudoquery.method.presets import preset
 from pseudoquery.training.config import (
-    ABOVE_ZERO,
-    LOWEST,
     Config,
     check_config,
     dataset_folder,
     load_named_dataset,
     read_config,
+    setting_rules,
     short_name,
 )
 from tests.support.collection import write_collection
@@ -32,7 +31,7 @@ NEEDED = "output = 'o'\ntrain = ['d:s']\n"
         ("train = ['d:s']", "the setting 'output' is missing"),
         ("output = 'o'\ntrain = []", "the setting 'train' is missing"),
         ("output = ", "can't be read as a TOML file"),
-        (NEEDED + "precision = 'int4'", "precision is 'int4'; choose one of"),
+        (NEEDED + "precision = 'int4'", "precision is 'int4'; it must be float32, bf16 or fp16"),
         ("output = 'o'\ntrain = 'd:s'", "train is 'd:s'; it must be a list of texts"),
         ("output = 'o'\ntrain = [1]", r"train is \(1,\); it must be a list of texts"),
         (NEEDED + "neighbours = 5", "blocks of 5 neighbours don't fill a batch of 16"),
@@ -40,14 +39,16 @@ NEEDED = "output = 'o'\ntrain = ['d:s']\n"
             NEEDED + "neighbours = 4\nfirst_negatives = 'random'",
             "random negatives don't show which documents are neighbours",
         ),
-        (NEEDED + "start_weight = 1.5", "start_weight is 1.5; it must be at most 1"),
+        (NEEDED + "start_weight = 1.5", "start_weight is 1.5; it must be from 0 to 1"),
         (NEEDED + "epochs = '3'", "epochs is '3'; it must be a number"),
         (NEEDED + "batch_size = 1.5", "batch_size is 1.5; it must be an integer"),
         (NEEDED + "batch_size = true", "batch_size is True; it must be an integer"),
         (NEEDED + "batch_size = 0", "batch_size is 0; it must be at least 1"),
+        (NEEDED + "epochs = 0", "epochs is 0; it must be above 0"),
+        (NEEDED + "teacher_temperature = 0.0", "teacher_temperature is 0.0; it must be above 0"),
         (NEEDED + "learning_rate = nan", "learning_rate is nan; it must be above 0"),
         (NEEDED + "representation = 4", "representation is 4; it must be a table"),
-        (NEEDED + "evaluate_steps = 4", "evaluate_steps needs a set to evaluate on"),
+        (NEEDED + "evaluate_steps = 4", "evaluate_steps needs a dataset to evaluate on"),
     ],
 )
 def test_bad_configurations(tmp_path: Path, text: str, message: str) -> None:
@@ -64,13 +65,19 @@ def test_what_is_given_and_what_is_not(tmp_path: Path) -> None:
 
 
 def test_every_number_has_a_range() -> None:
-    numbers = {one.name for one in fields(Config) if one.type in ("int", "float")}
-    assert numbers == {*LOWEST, *ABOVE_ZERO}
+    defaults = Config("o", ("d:s",))
+    numbers = [
+        setting.name
+        for setting in fields(Config)
+        if isinstance(getattr(defaults, setting.name), int | float)
+    ]
+    assert len(numbers) == 19
     for name in numbers:
-        bad: dict[str, Any] = {name: LOWEST[name] - 1 if name in LOWEST else 0}
-        with pytest.raises(ModelError, match=f"{name} is .*; it must be"):
+        assert len(setting_rules()[name]) == 2  # its type and its range
+        bad: dict[str, Any] = {name: -1}
+        with pytest.raises(ModelError, match=f"{name} is -1; it must be"):
             check_config(Config("o", ("d:s",), **bad))
-    check_config(Config("o", ("d:s",)))
+    check_config(defaults)
 
 
 def test_names_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

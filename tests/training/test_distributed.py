@@ -54,10 +54,10 @@ def gradient(model_path: str, data: str, kind: str, rows: list[int]) -> dict[str
     name = "late-interaction" if kind == "late interaction" else "recommended"
     model = load_model(model_path, preset(name, k=3), device="cpu").eval()
     own = make_training_set(load_dataset(data, "train"))
-    course = BatchMaker(tokenise_sets(model, [own]), negatives=1, queries_per_document=2)
-    rest = course.rows[3]
-    course.rows[3] = type(rest)(rest.lesson, rest.positive, rest.examples[:1])
-    batch = course.batch(rows)
+    batch_maker = BatchMaker(tokenise_sets(model, [own]), negatives=1, queries_per_document=2)
+    rest = batch_maker.rows[3]
+    batch_maker.rows[3] = type(rest)(rest.set_position, rest.positive, rest.examples[:1])
+    batch = batch_maker.make_batch(rows)
     features = [
         {key.removeprefix(side): value for key, value in batch.items() if key.startswith(side)}
         for side in ("query_", "documents_")

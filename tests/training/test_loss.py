@@ -36,19 +36,19 @@ Label = dict[str, Tensor]
 
 
 def label(numbers: list[int], own: list[int], known: list[list[int]] | None = None) -> Label:
-    """What a course says of a batch; unless told, a query knows of its own document only."""
+    """What a batch_maker says of a batch; unless told, a query knows of its own document only."""
     known = known or [[numbers[place]] for place in own]
     most = max(map(len, known))
     return {
         "documents": torch.tensor(numbers),
-        "own": torch.tensor(own),
+        "positives": torch.tensor(own),
         "known": torch.tensor([one + [-1] * (most - len(one)) for one in known]),
     }
 
 
 def batch(said: Label, dim: int = 4, k: int = 2) -> EmbeddedBatch:
     generator = torch.Generator().manual_seed(0)
-    count, queries = len(said["documents"]), len(said["own"])
+    count, queries = len(said["documents"]), len(said["positives"])
     documents = torch.randn(count, k, dim, generator=generator)
     asked = torch.randn(queries, 1, dim, generator=generator)
     masks = torch.ones(queries, 1, dtype=torch.bool), torch.ones(count, k, dtype=torch.bool)

@@ -94,13 +94,13 @@ def test_the_default_model_and_models_of_the_hub(
     tmp_path: Path, tiny_model: MultiVectorEncoder
 ) -> None:
     data = write_collection(tmp_path / "set")
-    material = tokenise_sets(tiny_model, [make_training_set(load_named_dataset(f"{data}:train"))])
+    tokenised = tokenise_sets(tiny_model, [make_training_set(load_named_dataset(f"{data}:train"))])
     for name, base, licence in (
         ("minilm", "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"),
         ("someone/model", "someone/model", None),
     ):
         config = Config("out", (f"{data}:train",), model=name)
-        text = make_card(collect_facts(config, material, tiny_model, {}))
+        text = make_card(collect_facts(config, tokenised, tiny_model, {}))
         card = ModelCard(text)
         assert (card.data.get("base_model"), card.data.get("license")) == (base, licence)
         assert f"Base model: {base}" in text

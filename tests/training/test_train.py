@@ -40,8 +40,8 @@ from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.train import train
 from pseudoquery.training.trainer import RetrievalTrainer
 from pseudoquery.training.validation import make_validation_set, validate
-from tests.storage.test_store import remount, small_disk
 from tests.support.collection import write_collection, write_scores
+from tests.support.disks import remount, small_disk
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_stopped_training_goes_on_to_the_bit(
     step: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Negatives exchanged at a checkpoint, ends of epochs, two lessons, a teacher."""
+    """Negatives exchanged at a checkpoint, ends of epochs, two training_sets, a teacher."""
     changes = dict(changes)
     if changes.pop("two", False):
         other = write_collection(tmp_path / "other")
@@ -227,23 +227,23 @@ def test_a_finished_training_can_be_run_again(config: Config) -> None:
 # --- what is learnt from
 
 
-def test_a_batch_is_of_one_lesson(
+def test_a_batch_is_of_one_dataset(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = write_collection(tmp_path / "other")
     config = replace(config, train=(*config.train, f"{other}:dev"), evaluate=())
     seen: list[set[int]] = []
-    draw = BatchMaker.batch
+    draw = BatchMaker.make_batch
 
-    def watched(self: BatchMaker, numbers: list[int], step: int = 0) -> dict[str, Any]:
-        seen.append({self.rows[number].lesson for number in numbers})
-        made = draw(self, numbers, step)
-        assert {int(one) // 12 for one in made["label"]["documents"]} == seen[-1]
-        return made
+    def watched(self: BatchMaker, rows: list[int], step: int = 0) -> dict[str, Any]:
+        seen.append({self.rows[row].set_position for row in rows})
+        batch = draw(self, rows, step)
+        assert {int(position) // 12 for position in batch["label"]["documents"]} == seen[-1]
+        return batch
 
-    monkeypatch.setattr(BatchMaker, "batch", watched)
+    monkeypatch.setattr(BatchMaker, "make_batch", watched)
     train(config)
-    assert all(len(lessons) == 1 for lessons in seen)
+    assert all(len(positions) == 1 for positions in seen)
     counts = [seen.count({0}), seen.count({1})]
     assert counts == [18, 9], "in proportion to their sizes: 24 and 12 rows, three times"
     assert seen[:18] != sorted(seen[:18], key=str), "mixed"
@@ -258,13 +258,13 @@ def test_a_batch_is_of_neighbours(config: Config, monkeypatch: pytest.MonkeyPatc
         {query_key(own, one): [twin[one.positives[0]]] for one in own.examples}, negatives
     )
     batches: list[list[str]] = []
-    draw = BatchMaker.batch
+    draw = BatchMaker.make_batch
 
-    def watched(self: BatchMaker, numbers: list[int], step: int = 0) -> dict[str, Any]:
-        batches.append([self.rows[number].positive for number in numbers])
-        return draw(self, numbers, step)
+    def watched(self: BatchMaker, rows: list[int], step: int = 0) -> dict[str, Any]:
+        batches.append([self.rows[row].positive for row in rows])
+        return draw(self, rows, step)
 
-    monkeypatch.setattr(BatchMaker, "batch", watched)
+    monkeypatch.setattr(BatchMaker, "make_batch", watched)
     train(replace(config, neighbours=2, first_negatives=str(negatives), evaluate=()))
     assert len(batches) == 18
     for batch in batches:
@@ -366,7 +366,7 @@ def test_queries_that_a_teacher_left_out_are_counted(
     config = replace(config, epochs=1.0, teacher=str(path))
     write_scores({"set q0-0": {"d0": 1.0, "d1": 0.0}, "set q0-1": {}}, path)
     train(config)
-    assert warnings(caplog) == [f"{path}: 22 queries have no scores of the teacher."]
+    assert warnings(caplog) == [f"{path} has no scores for 22 of the 24 queries."]
     write_scores({"q0-0": {"d0": 1.0, "d1": 0.0}}, path)
     with pytest.raises(CorpusError, match=r"none of the queries .* they are named as 'set q0-0'"):
         train(replace(config, output=str(tmp_path / "other")))
@@ -411,10 +411,10 @@ def test_what_is_missing_is_counted(
         file.write("q0-2\td0\t0\n")  # a query that no document answers
     train(replace(config, first_negatives=str(path)))
     told = warnings(caplog)
-    assert told[0] == "set: 1 queries are left out, because no document answers them."
+    assert told[0] == "set: no document answers 1 of its 25 queries, so training leaves those out."
     assert told[1].endswith(
-        "00000000.jsonl: 3 queries have no negatives and 2 negatives are not in the corpus; "
-        "random documents take their place."
+        "00000000.jsonl: queries without negatives: 3; negatives that are not in the corpus: 2. "
+        "Random documents are used instead."
     )
     assert len(told) == 2
 
@@ -439,7 +439,7 @@ def test_too_few_documents_for_a_batch(config: Config) -> None:
 
 def test_two_sets_of_the_same_name(config: Config, tmp_path: Path) -> None:
     other = write_collection(tmp_path / "elsewhere" / "set")
-    with pytest.raises(CorpusError, match="two of the sets to train on are called 'set:train'"):
+    with pytest.raises(CorpusError, match="two of the datasets to train on are called 'set:train'"):
         train(replace(config, train=(*config.train, f"{other}:train")))
     train(replace(config, train=(f"{other}:train", f"{other}:dev"), epochs=1.0))
     assert len(json.loads((Path(config.output) / "data.json").read_text())) == 2
@@ -484,7 +484,9 @@ def test_a_checkpoint_of_another_model(
     small = BertConfig.from_pretrained(tmp_path / "config.json", hidden_size=16)
     BertModel(small).save_pretrained(base)
     files = {path: path.stat().st_mtime_ns for path in Path(config.output).rglob("*.*")}
-    with pytest.raises(ModelError, match=r"checkpoint-8 does not fit the model .* put that model"):
+    with pytest.raises(
+        ModelError, match=r"checkpoint-8 does not fit the model .* put that one back"
+    ):
         train(config)
     kept = {path: path.stat().st_mtime_ns for path in Path(config.output).rglob("*.*")}
     changed = {path.name for path in files if kept.get(path) != files[path]}
@@ -570,8 +572,8 @@ def test_the_commands(config: Config, tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_material_can_be_shared(config: Config, tmp_path: Path) -> None:
     model = load_model(config.model, device="cpu")
-    material = tokenise_sets(
+    tokenised = tokenise_sets(
         model, [make_training_set(load_dataset(str(tmp_path / "set"), "train"))]
     )
     expected = weights(train(replace(config, output=str(tmp_path / "alone"))))
-    assert same(weights(train(config, material)), expected)
+    assert same(weights(train(config, tokenised)), expected)

@@ -39,7 +39,7 @@ rankings = st.integers(1, 150).flatmap(
 
 @settings(max_examples=150)
 @given(rankings)
-def test_grades_are_those_of_ir_measures(asked: list[tuple[list[int], dict[int, int]]]) -> None:
+def test_measures_are_those_of_ir_measures(asked: list[tuple[list[int], dict[int, int]]]) -> None:
     """With graded relevance, and with relevant documents that are not in the corpus."""
     places = np.array([ranking for ranking, _ in asked])
     found = per_query_measures(places, [gains for _, gains in asked])
@@ -60,7 +60,7 @@ def test_grades_are_those_of_ir_measures(asked: list[tuple[list[int], dict[int, 
         np.testing.assert_allclose(found[name], truth, atol=1e-9, err_msg=name)
 
 
-def test_an_exam_is_what_the_index_and_ir_measures_find(
+def test_validation_is_what_the_index_and_ir_measures_find(
     tmp_path: Path, tiny_model: MultiVectorEncoder
 ) -> None:
     dataset = load_dataset(str(write_collection(tmp_path / "set")), "dev")
@@ -79,22 +79,28 @@ def test_an_exam_is_what_the_index_and_ir_measures_find(
 def test_only_judged_queries_count(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
     dataset = load_dataset(str(write_collection(tmp_path / "set")), "dev")
     wrong = replace(dataset, qrels=(*dataset.qrels[1:], Qrel("q0-2", "d0", 0)))
-    exam = make_validation_set(tiny_model, wrong, "named")
-    assert (exam.name, len(exam.queries), exam.gains[0]) == ("named", 12, {})
+    validation_set = make_validation_set(tiny_model, wrong, "named")
+    assert (validation_set.name, len(validation_set.queries), validation_set.gains[0]) == (
+        "named",
+        12,
+        {},
+    )
     fewer = make_validation_set(tiny_model, replace(dataset, qrels=dataset.qrels[1:]))
     assert (fewer.name, len(fewer.queries)) == ("set", 11)
-    with pytest.raises(CorpusError, match="there are no judgements to evaluate by"):
+    with pytest.raises(CorpusError, match="set has no judgements to evaluate by"):
         make_validation_set(tiny_model, replace(dataset, qrels=()))
 
 
-def test_the_examiner_reports_the_headlines(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
-    exam = make_validation_set(
+def test_the_validator_reports_the_headlines(
+    tmp_path: Path, tiny_model: MultiVectorEncoder
+) -> None:
+    validation_set = make_validation_set(
         tiny_model, load_dataset(str(write_collection(tmp_path / "set")), "dev")
     )
-    reported = Validator([exam, replace(exam, name="again")])(tiny_model)
-    truth = validate(tiny_model, exam)
+    reported = Validator([validation_set, replace(validation_set, name="again")])(tiny_model)
+    truth = validate(tiny_model, validation_set)
     assert reported == {
         f"{name}_{measure}": truth[measure] for name in ("set", "again") for measure in HEADLINES
     }
-    assert Validator([exam]).primary_metric in reported
+    assert Validator([validation_set]).primary_metric in reported
     assert Validator([])(tiny_model) == {}
