@@ -1,4 +1,4 @@
-"""Dense retrieval in which each document is represented by the few questions it can answer."""
+"""Dense retrieval that represents each document by the few questions it can answer."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = [
 _LAZY = {
     "Client": "pseudoquery.client",
     "Index": "pseudoquery.index",
-    "SearchSettings": "pseudoquery.search.rank",
+    "SearchSettings": "pseudoquery.search.settings",
     "load_model": "pseudoquery.encoding.model",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs numpy or torch only when it is asked for."""
+    """Import a name that needs numpy or torch when it is first used."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

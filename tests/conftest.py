@@ -1,4 +1,4 @@
-"""A tiny random encoder, made on the spot: the tests need no network and no real weights."""
+"""A tiny random encoder, made by the tests: they need no network and no real weights."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests.support.collection import DOCUMENTS
 from tests.support.command import Ran, Run
 from tests.support.serving import Forks
 
-settings.register_profile("pseudoquery", deadline=None)  # the machine that runs this may be busy
+settings.register_profile("pseudoquery", deadline=None)  # the machine may be busy
 settings.load_profile("pseudoquery")
-torch.set_num_threads(1)  # tensors this small only lose by being shared out
+torch.set_num_threads(1)  # threads would slow down tensors this small
 
 TINY_TOKENS = 64
 TINY_DIMENSION = 32
@@ -45,7 +45,7 @@ WORDS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache of the tests' own, so that the user's is left alone."""
+    """A cache for the tests alone: they leave the user's cache as it is."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
@@ -58,7 +58,12 @@ def plain_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plain-model")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     characters = string.ascii_lowercase + string.digits + string.punctuation
-    pieces = [*special, *characters, *(f"##{one}" for one in characters), *WORDS.split()]
+    pieces = [
+        *special,
+        *characters,
+        *(f"##{character}" for character in characters),
+        *WORDS.split(),
+    ]
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("".join(f"{piece}\n" for piece in pieces))
     tokenizer = BertTokenizer(str(vocabulary), model_max_length=TINY_TOKENS)
@@ -99,7 +104,7 @@ def tiny_model(tiny_model_path: str) -> MultiVectorEncoder:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in this process."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; put it back
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main sets another; restore it
 
     def call(*arguments: object) -> Ran:
         capsys.readouterr()
@@ -117,8 +122,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def template(tmp_path_factory: pytest.TempPathFactory, tiny_model_path: str) -> Path:
     """An index that names its model by folder, so that a command can open it; not to be changed."""
     folder = tmp_path_factory.mktemp("template") / "index"
-    made = Index.create(folder, model=tiny_model_path, representation=preset("recommended", k=4))
-    made.add(DOCUMENTS)
+    index = Index.create(folder, model=tiny_model_path, representation=preset("recommended", k=4))
+    index.add(DOCUMENTS)
     return folder
 
 

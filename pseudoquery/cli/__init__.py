@@ -1,4 +1,4 @@
-"""The command `pseudoquery`: a thin skin over the library."""
+"""The command `pseudoquery`: a thin layer over the library."""
 
 from pseudoquery.cli.command import cli, main
 

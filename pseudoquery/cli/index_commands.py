@@ -74,14 +74,11 @@ on_error_option = click.option(
 def index(
     source: str,
     location: Location,
-    preset_name: str | None,
-    k: int | None,
-    first_step: str | None,
     columns: dict[str, str],
     on_error: str,
     cluster: str | None,
     as_json: bool,
-    **settings: Any,
+    **options: Any,
 ) -> None:
     """Make an index of the documents in SOURCE.
 
@@ -94,17 +91,8 @@ def index(
     """
     from pseudoquery.building.build import build
     from pseudoquery.cli.terminal import show_progress
-    from pseudoquery.method.presets import index_settings
 
-    if preset_name or k:
-        from pseudoquery.encoding.model import chosen_representation
-
-        settings["representation"] = chosen_representation(settings["model"], preset_name, k)
-    settings |= (
-        index_settings(preset_name)
-        | explicit_options(["long"])
-        | _milvus_settings(location, first_step)
-    )
+    settings = _index_settings(location, **options)
     skipped = Skipped(on_error)
     if cluster is None:
         batches = build(source, location, on_bad=skipped.on_bad, columns=columns, **settings)
@@ -286,6 +274,24 @@ def compact(location: Location, as_json: bool) -> None:
         click.echo(f"Milvus has started to compact {location}.")
     else:
         click.echo(f"{location} took {before:,} bytes, and now takes {after:,}.")
+
+
+def _index_settings(
+    location: Location,
+    preset_name: str | None,
+    k: int | None,
+    first_step: str | None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Return the settings of a new index: those of the preset, unless options change them."""
+    from pseudoquery.method.presets import index_settings
+
+    if preset_name or k:
+        from pseudoquery.encoding.model import chosen_representation
+
+        settings["representation"] = chosen_representation(settings["model"], preset_name, k)
+    explicit = explicit_options(["long"]) | _milvus_settings(location, first_step)
+    return settings | index_settings(preset_name) | explicit
 
 
 def _milvus_settings(location: Location, first_step: str | None) -> dict[str, str]:

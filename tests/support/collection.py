@@ -1,4 +1,4 @@
-"""Documents for the tests, and a collection that can be learnt: each question names a thing."""
+"""Documents for the tests, and a test collection to train on: each question names a thing."""
 
 from __future__ import annotations
 
@@ -47,14 +47,17 @@ def write_collection(folder: Path, answers: bool = False) -> Path:
     documents: list[dict[str, Any]] = []
     queries: list[dict[str, Any]] = []
     qrels: dict[str, list[str]] = {"train": [], "dev": []}
-    for place, thing in enumerate(THINGS):
-        text = f"This is about the {thing}. It was {THINGS[place - 1]} day, and {thing} again."
-        documents.append({"_id": f"d{place}", "text": text})
-        for number, form in enumerate(("what about the {}", "who saw the {}", "where is the {}")):
-            id_ = f"q{place}-{number}"
+    for position, thing in enumerate(THINGS):
+        before = THINGS[position - 1]
+        text = f"This is about the {thing}. It was {before} day, and {thing} again."
+        documents.append({"_id": f"d{position}", "text": text})
+        for number, question in enumerate(
+            ("what about the {}", "who saw the {}", "where is the {}")
+        ):
+            id_ = f"q{position}-{number}"
             metadata = {"metadata": {"answers": [thing]}} if answers else {}
-            queries.append({"_id": id_, "text": form.format(thing), **metadata})
-            qrels["dev" if number == 2 else "train"].append(f"{id_}\td{place}\t1")
+            queries.append({"_id": id_, "text": question.format(thing), **metadata})
+            qrels["dev" if number == 2 else "train"].append(f"{id_}\td{position}\t1")
     for name, rows in (("corpus", documents), ("queries", queries)):
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(lines)
@@ -65,6 +68,9 @@ def write_collection(folder: Path, answers: bool = False) -> Path:
 
 
 def write_scores(scores: Mapping[str, Mapping[str, float]], path: Path) -> None:
-    """Write a teacher's scores as a training reads them."""
-    lines = (json.dumps({"query": query, "scores": dict(own)}) for query, own in scores.items())
+    """Write a teacher's scores in the format that training reads."""
+    lines = (
+        json.dumps({"query": query, "scores": dict(documents)})
+        for query, documents in scores.items()
+    )
     path.write_text("".join(f"{line}\n" for line in lines))
