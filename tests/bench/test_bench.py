@@ -17,10 +17,10 @@ from pseudoquery.bench.build import run_watched, write_speed
 from pseudoquery.bench.compare import compare_reports
 from pseudoquery.bench.encode import operations, synthetic_texts
 from pseudoquery.bench.kmeans import (
+    BY_POSITION,
     ENCODERS,
     HARD,
     LOCALITY,
-    PLACED,
     REPLAYED,
     cluster_tokens,
     encoder_job,
@@ -68,7 +68,7 @@ def test_kmeans(run: Run) -> None:
     check_report(report, "kmeans")
     assert report["data"]["tokens"] == 20
     assert report["data"]["locality"] == LOCALITY == 2
-    assert {HARD, PLACED} <= {row["what"] for row in report["rows"]}
+    assert {HARD, BY_POSITION} <= {row["what"] for row in report["rows"]}
     shown = run("bench", "kmeans", *OPTIONS).out
     assert "K-means, one iteration" in shown
     assert "ratio" in shown
@@ -83,7 +83,7 @@ def test_kmeans_beside_encoders(run: Run) -> None:
     assert len(shares) == 2 * len(ENCODERS)
     for name in ENCODERS:
         forward = seconds(report, f"{name}, forward")
-        for title, job in (("K-means", HARD), ("K-means by place", PLACED)):
+        for title, job in (("K-means", HARD), ("K-means by place", BY_POSITION)):
             share = seconds(report, f"{job}{REPLAYED}") / forward
             assert shares[f"{title} / {name}'s forward"] == pytest.approx(share)
 
@@ -232,8 +232,8 @@ def hold(size: int) -> int:
 
 def test_memory_is_seen() -> None:
     small, large = (run_watched(hold, size) for size in (1 << 10, 200 << 20))
-    assert large.own - small.own > 100 << 20
-    assert large.resident >= large.own
+    assert large.private - small.private > 100 << 20
+    assert large.resident >= large.private
     assert large.bytes == 200 << 20
 
 

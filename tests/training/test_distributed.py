@@ -29,7 +29,7 @@ from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLo
 from pseudoquery.training.teacher import Teacher
 from pseudoquery.training.train import train
 from tests.support.collection import write_collection
-from tests.training.test_train import same, weights
+from tests.support.training import same, weights
 
 ROWS = [0, 3, 5, 8]
 KINDS = ("plain", "cached", "taught", "late interaction")
@@ -53,8 +53,10 @@ def gradient(model_path: str, data: str, kind: str, rows: list[int]) -> dict[str
     """What some rows of a batch teach; rows have one or two queries each."""
     name = "late-interaction" if kind == "late interaction" else "recommended"
     model = load_model(model_path, preset(name, k=3), device="cpu").eval()
-    own = make_training_set(load_dataset(data, "train"))
-    batch_maker = BatchMaker(tokenise_sets(model, [own]), negatives=1, queries_per_document=2)
+    training_set = make_training_set(load_dataset(data, "train"))
+    batch_maker = BatchMaker(
+        tokenise_sets(model, [training_set]), negatives=1, queries_per_document=2
+    )
     rest = batch_maker.rows[3]
     batch_maker.rows[3] = type(rest)(rest.set_position, rest.positive, rest.examples[:1])
     batch = batch_maker.make_batch(rows)

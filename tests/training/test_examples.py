@@ -26,10 +26,14 @@ def dataset(queries: list[Query], qrels: list[Qrel]) -> Dataset:
 
 
 def test_a_lesson_collects_texts_and_positives(tmp_path: Path) -> None:
-    own = make_training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
-    assert (len(own.texts), len(own.examples), own.without_positive) == (12, 24, 0)
-    assert own.ids == tuple(own.texts)
-    assert own.examples[0] == Example("q0-0", "what about the king", ("d0",), ())
+    training_set = make_training_set(load_dataset(str(write_collection(tmp_path / "set")), "train"))
+    assert (len(training_set.texts), len(training_set.examples), training_set.without_positive) == (
+        12,
+        24,
+        0,
+    )
+    assert training_set.ids == tuple(training_set.texts)
+    assert training_set.examples[0] == Example("q0-0", "what about the king", ("d0",), ())
     titled = make_training_set(dataset([Query("1", "q")], [Qrel("1", "a", 1), Qrel("1", "b", 2)]))
     assert titled.texts["a"] == "T\ntext of a"
     assert titled.examples[0].positives == ("a", "b")
@@ -37,9 +41,9 @@ def test_a_lesson_collects_texts_and_positives(tmp_path: Path) -> None:
 
 def test_queries_without_a_positive_are_left_out_and_counted() -> None:
     queries = [Query("1", "q"), Query("2", "r")]
-    own = make_training_set(dataset(queries, [Qrel("1", "a", 1), Qrel("2", "b", 0)]))
-    assert [example.query_id for example in own.examples] == ["1"]
-    assert own.without_positive == 1
+    training_set = make_training_set(dataset(queries, [Qrel("1", "a", 1), Qrel("2", "b", 0)]))
+    assert [example.query_id for example in training_set.examples] == ["1"]
+    assert training_set.without_positive == 1
     with pytest.raises(CorpusError, match="no query has a positive"):
         make_training_set(dataset(queries, [Qrel("1", "a", 0), Qrel("2", "b", 0)]))
 
@@ -83,40 +87,40 @@ def numbered(count: int) -> TrainingSet:
 
 
 def test_a_draw_is_the_same_for_the_same_seed_and_differs_otherwise() -> None:
-    own = numbered(50)
+    training_set = numbered(50)
     example = Example("1", "q", ("0", "1", "2"), ())
     mined = [str(n) for n in range(3, 40)]
-    first = draw_negatives([example], [mined], 4, own, "0 a")
-    assert first == draw_negatives([example], [mined], 4, own, "0 a")
-    draws = [draw_negatives([example], [mined], 4, own, f"{seed}") for seed in range(30)]
+    first = draw_negatives([example], [mined], 4, training_set, "0 a")
+    assert first == draw_negatives([example], [mined], 4, training_set, "0 a")
+    draws = [draw_negatives([example], [mined], 4, training_set, f"{seed}") for seed in range(30)]
     assert len({tuple(negatives) for negatives in draws}) > 20
     assert all(set(negatives) <= set(mined) for negatives in draws)
     assert all(len(set(negatives)) == 4 for negatives in draws)
 
 
 def test_queries_of_one_document_take_turns() -> None:
-    own = numbered(50)
+    training_set = numbered(50)
     examples = [Example(str(number), "q", ("0",), ()) for number in range(3)]
     mined = [[str(10 * number + one) for one in range(1, 9)] for number in range(3)]
     for seed in range(10):
-        drawn = draw_negatives(examples, mined, 6, own, str(seed))
+        drawn = draw_negatives(examples, mined, 6, training_set, str(seed))
         assert sorted(int(one) // 10 for one in drawn) == [0, 0, 1, 1, 2, 2]
 
 
 def test_what_answers_one_query_is_no_negative_of_another() -> None:
-    own = numbered(9)
+    training_set = numbered(9)
     examples = [Example("1", "q", ("0", "1"), ()), Example("2", "q", ("0", "2"), ())]
     for seed in range(20):
-        drawn = draw_negatives(examples, [["2", "3"], ["1", "4"]], 4, own, str(seed))
+        drawn = draw_negatives(examples, [["2", "3"], ["1", "4"]], 4, training_set, str(seed))
         assert {"3", "4"} <= set(drawn)
         assert not {"0", "1", "2"} & set(drawn)
 
 
 def test_missing_negatives_are_filled_with_random_documents() -> None:
-    own = numbered(9)
+    training_set = numbered(9)
     example = Example("1", "q", ("0",), ())
     for seed in range(20):
-        negatives = draw_negatives([example], [["4", "unknown"]], 3, own, str(seed))
+        negatives = draw_negatives([example], [["4", "unknown"]], 3, training_set, str(seed))
         assert len(negatives) == 3
         assert negatives[0] == "4"
         assert "0" not in negatives
@@ -125,12 +129,12 @@ def test_missing_negatives_are_filled_with_random_documents() -> None:
 
 def test_a_checksum_is_of_all_texts_and_examples() -> None:
     example = Example("1", "q", ("a",), ())
-    own = TrainingSet("set", {"a": "text"}, ("a",), (example,), 0)
-    assert hash_training_set(own) == hash_training_set(replace(own, name="other"))
-    changed = (
-        replace(own, texts={"a": "test"}),
-        replace(own, texts={"b": "text"}),
-        replace(own, examples=(replace(example, query="r"),)),
-        replace(own, examples=(replace(example, positives=("b",)),)),
+    training_set = TrainingSet("set", {"a": "text"}, ("a",), (example,), 0)
+    assert hash_training_set(training_set) == hash_training_set(replace(training_set, name="other"))
+    changes = (
+        replace(training_set, texts={"a": "test"}),
+        replace(training_set, texts={"b": "text"}),
+        replace(training_set, examples=(replace(example, query="r"),)),
+        replace(training_set, examples=(replace(example, positives=("b",)),)),
     )
-    assert len({hash_training_set(one) for one in (own, *changed)}) == 5
+    assert len({hash_training_set(changed) for changed in (training_set, *changes)}) == 5

@@ -35,14 +35,16 @@ SETTINGS = preset("recommended", scale=2.0)
 Label = dict[str, Tensor]
 
 
-def label(numbers: list[int], own: list[int], known: list[list[int]] | None = None) -> Label:
-    """What a batch_maker says of a batch; unless told, a query knows of its own document only."""
-    known = known or [[numbers[place]] for place in own]
+def label(
+    positions: list[int], positives: list[int], known: list[list[int]] | None = None
+) -> Label:
+    """Make the label of a batch; by default, only its positive answers a query."""
+    known = known or [[positions[column]] for column in positives]
     most = max(map(len, known))
     return {
-        "documents": torch.tensor(numbers),
-        "positives": torch.tensor(own),
-        "known": torch.tensor([one + [-1] * (most - len(one)) for one in known]),
+        "documents": torch.tensor(positions),
+        "positives": torch.tensor(positives),
+        "known": torch.tensor([ids + [-1] * (most - len(ids)) for ids in known]),
     }
 
 
@@ -50,9 +52,9 @@ def batch(said: Label, dim: int = 4, k: int = 2) -> EmbeddedBatch:
     generator = torch.Generator().manual_seed(0)
     count, queries = len(said["documents"]), len(said["positives"])
     documents = torch.randn(count, k, dim, generator=generator)
-    asked = torch.randn(queries, 1, dim, generator=generator)
+    query_vectors = torch.randn(queries, 1, dim, generator=generator)
     masks = torch.ones(queries, 1, dtype=torch.bool), torch.ones(count, k, dtype=torch.bool)
-    return assemble_batch((asked, masks[0]), (documents, masks[1]), said)
+    return assemble_batch((query_vectors, masks[0]), (documents, masks[1]), said)
 
 
 def loss_of(made: EmbeddedBatch) -> float:
@@ -62,13 +64,13 @@ def loss_of(made: EmbeddedBatch) -> float:
 def naive(made: EmbeddedBatch, left_out: set[tuple[int, int]]) -> float:
     """The loss, query by query and document by document."""
     total = 0.0
-    for query, own in enumerate(made.positives.tolist()):
+    for query, positive in enumerate(made.positives.tolist()):
         scores = {
             place: float(softmax_score(2.0 * made.documents[place] @ made.queries[query, 0]))
             for place in range(len(made.documents))
             if (query, place) not in left_out
         }
-        total -= scores[own] - math.log(sum(math.exp(score) for score in scores.values()))
+        total -= scores[positive] - math.log(sum(math.exp(score) for score in scores.values()))
     return total / len(made.queries)
 
 
@@ -103,13 +105,13 @@ def test_every_known_answer_is_masked(
     drawn: tuple[list[int], list[tuple[int, list[int]]]],
 ) -> None:
     numbers, asked = drawn
-    known = [[numbers[own], *others] for own, others in asked]
-    made = batch(label(numbers, [own for own, _ in asked], known))
+    known = [[numbers[positive], *others] for positive, others in asked]
+    made = batch(label(numbers, [positive for positive, _ in asked], known))
     found = batch_scores(made, SETTINGS)
-    for query, (own, _) in enumerate(asked):
+    for query, (positive, _) in enumerate(asked):
         for place, number in enumerate(numbers):
             expected = float(softmax_score(2.0 * made.documents[place] @ made.queries[query, 0]))
-            if place != own and number in known[query]:
+            if place != positive and number in known[query]:
                 expected = -math.inf
             assert float(found[query, place]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
@@ -139,8 +141,8 @@ def test_figure_2_is_of_the_positives() -> None:
     made = batch(label([0, 1, 2, 3, 4, 5], [2, 0, 2]), k=3)
     values = torch.stack(
         [
-            contributions(2.0 * made.documents[own] @ made.queries[query, 0])
-            for query, own in enumerate((2, 0, 2))
+            contributions(2.0 * made.documents[positive] @ made.queries[query, 0])
+            for query, positive in enumerate((2, 0, 2))
         ]
     )
     statistics = contribution_statistics(made, SETTINGS)
@@ -264,8 +266,8 @@ def test_caching_changes_neither_loss_nor_gradient(
     model = load_model(tiny_model_path, preset(name, k=3), device="cpu").eval()
     teacher, how = None, Distillation()
     if taught:
-        own = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
-        teacher, how = Teacher(own), Distillation(2.0, 3.0)
+        other = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
+        teacher, how = Teacher(other), Distillation(2.0, 3.0)
     plain = RankingLoss(model, how, teacher)
     loss, expected = learnt(plain, model)
     cached = CachedRankingLoss(model, 2, how, teacher)
@@ -280,11 +282,11 @@ def test_caching_changes_neither_loss_nor_gradient(
 
 def test_a_teacher_is_left_as_it_is(tiny_model_path: str) -> None:
     model = load_model(tiny_model_path, preset("recommended", k=3), device="cpu").train()
-    own = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
-    teacher = Teacher(own)
+    other = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
+    teacher = Teacher(other)
     learnt(RankingLoss(model, Distillation(1.0), teacher), model)
-    assert not own.training
-    assert not gradients(own)
+    assert not other.training
+    assert not gradients(other)
     features, _ = columns(model)
     whole = teacher.scores(features, 100)
     assert whole.shape == (4, 6)

@@ -65,9 +65,9 @@ def test_a_card_states_everything(
         teacher=str(tmp_path / "teacher"),
         epochs=7.0,
     )
-    own = make_training_set(load_named_dataset(config.train[0]))
+    training_set = make_training_set(load_named_dataset(config.train[0]))
     figures = {f"{data}:dev": {"RR@10": 0.12345, "nDCG@10": 1.0}}
-    facts = collect_facts(config, tokenise_sets(tiny_model, [own]), tiny_model, figures)
+    facts = collect_facts(config, tokenise_sets(tiny_model, [training_set]), tiny_model, figures)
     path = tmp_path / "README.md"
     path.write_text(make_card(facts))
     card = ModelCard.load(path)
@@ -77,7 +77,7 @@ def test_a_card_states_everything(
     assert card.data.base_model is None, "a folder is no model of the Hub"
     for stated in (
         f"Base model: {Path(tiny_model_path).name}, licence: not stated.",
-        f"| set:train | 12 | 24 | {hash_training_set(own)} |",
+        f"| set:train | 12 | 24 | {hash_training_set(training_set)} |",
         "- set:train: Made up, CC0.",
         "| set | RR@10 | nDCG@10 |",
         "| set:dev | 12.35 | 100.00 |",

@@ -25,8 +25,8 @@ from pseudoquery.training.distributed import (
 )
 from pseudoquery.training.train import train
 from tests.support.collection import write_collection
+from tests.support.training import same, weights
 from tests.training.test_distributed import without_dropout, write_config
-from tests.training.test_train import same, weights
 
 # --- one process, and what it makes of the others' ends
 
@@ -35,8 +35,8 @@ def test_one_process_agrees_with_itself() -> None:
     assert broadcast_from_first("checkpoint-4") == "checkpoint-4"
     with fail_together():
         pass
-    with pytest.raises(KeyError, match="own"), fail_together():
-        raise KeyError("own")
+    with pytest.raises(KeyError, match="broken"), fail_together():
+        raise KeyError("broken")
 
 
 def test_a_lost_process_is_told_in_one_sentence() -> None:
@@ -82,7 +82,7 @@ def start_agents(paths: Sequence[Path]) -> list[subprocess.Popen[str]]:
 def end_of(agents: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     """Wait for the agents: how each ended, what it printed, and what it complained about."""
     said = [agent.communicate(timeout=300) for agent in agents]
-    return [(agent.returncode, *own) for agent, own in zip(agents, said, strict=True)]
+    return [(agent.returncode, *output) for agent, output in zip(agents, said, strict=True)]
 
 
 def worker_of(agent: subprocess.Popen[str]) -> int:
