@@ -51,12 +51,18 @@ _LINES_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 def read_documents(
     source: str | Path, *, on_bad: OnBad | None = None, columns: Mapping[str, str] | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of a file, a folder, standard input ("-") or a Hugging Face dataset.
+    r"""Yield the documents of a file, a folder, standard input ("-") or a Hugging Face dataset.
 
     JSON lines and Parquet files may also be remote, such as s3://BUCKET/FOLDER. A record that can't
     be used raises an error; with `on_bad`, the error goes to `on_bad` and the record is skipped.
     `columns` names the columns of a dataset that are the id, the text and the title. Memory holds
     one record at a time.
+
+    Examples:
+        >>> _ = Path("bees.csv").write_text("id,text,year\na,Bees tremble.,2019\n")
+        >>> next(read_documents("bees.csv"))
+        Document(id='a', text='Bees tremble.', title='', metadata={'year': '2019'},
+                 origin='bees.csv line 2')
     """
     for parse in _read_source(source, columns or {}):
         try:

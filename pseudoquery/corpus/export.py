@@ -58,7 +58,14 @@ def export(
     *,
     judged: JudgedSplit | None = None,
 ) -> Exported:
-    """Write documents into a new folder, and with `judged` also queries and judgements."""
+    """Write documents into a new folder, and with `judged` also queries and judgements.
+
+    Examples:
+        >>> export([Document("bees", "Bees tremble.")], Path("exported"))
+        Exported(documents=1, queries=0, judgements=0)
+        >>> Path("exported/corpus.jsonl").read_text().strip()
+        '{"_id": "bees", "title": "", "text": "Bees tremble.", "metadata": {}}'
+    """
     if format_ not in EXPORT_FORMATS:
         raise QueryError(
             f"there is no format {format_!r}; choose one of {', '.join(EXPORT_FORMATS)}."
