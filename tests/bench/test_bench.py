@@ -59,8 +59,8 @@ def check_report(report: dict[str, Any], benchmark: str) -> None:
 
 
 def seconds(report: dict[str, Any], beginning: str) -> float:
-    (found,) = (row["seconds"] for row in report["rows"] if row["what"] == beginning)
-    return float(found)
+    (seconds,) = (row["seconds"] for row in report["rows"] if row["what"] == beginning)
+    return float(seconds)
 
 
 def test_kmeans(run: Run) -> None:
@@ -100,11 +100,11 @@ def earlier(run: Run, path: Path, times: float) -> dict[str, Any]:
 def test_against_an_earlier_report(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "before.json"
     before = earlier(run, path, 1e6)
-    found = run("bench", "kmeans", *OPTIONS, "--against", path, "--json")
-    assert found.code == 0
-    changes = {change["what"]: change for change in found.json["against"]}
+    compared = run("bench", "kmeans", *OPTIONS, "--against", path, "--json")
+    assert compared.code == 0
+    changes = {change["what"]: change for change in compared.json["against"]}
     assert set(changes) == {f"{row['what']} / its floor" for row in before["rows"]}
-    for row in found.json["rows"]:
+    for row in compared.json["rows"]:
         change = changes[f"{row['what']} / its floor"]
         assert change["now"] == row["ratio"]
         assert change["factor"] == pytest.approx(change["now"] / change["before"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +17,9 @@ from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.building.build import build, build_notes, refuse
 from pseudoquery.building.folder_shards import FolderShards
+from pseudoquery.cluster import ray
 from pseudoquery.cluster.build import ReadPlan, read_file, start_encoding
-from pseudoquery.cluster.ray import _choose_pool, connect
+from pseudoquery.cluster.ray import _choose_pool, connect, put_shared
 from pseudoquery.errors import ClusterError, CorpusError, IndexFolderError, OnBad
 from pseudoquery.index import Index
 from pseudoquery.records import Added
@@ -226,6 +230,25 @@ def test_a_cluster_that_is_not_there(on: str, said: str, corpus: Path, run: Run)
     assert refused.code == 2
     assert said in refused.err
     assert not (corpus.parent / "index").exists()
+
+
+def test_a_model_travels_by_the_names_of_its_classes(
+    tiny_model: MultiVectorEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class that Ray copies by value is another class in the worker."""
+    pickled: list[bytes] = []
+
+    def put(value: Any) -> None:
+        pickled.append(import_module("ray.cloudpickle").dumps(value))
+
+    monkeypatch.setattr(ray, "_import_ray", lambda: SimpleNamespace(put=put))
+    monkeypatch.delitem(sys.modules, "pseudoquery.pooling", raising=False)
+    put_shared(tiny_model)
+    receive = (
+        "import sys, pickle; from pseudoquery.encoding.model import representation_of; "
+        "representation_of(pickle.load(sys.stdin.buffer))"
+    )
+    subprocess.run([sys.executable, "-c", receive], input=pickled[0], check=True)
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ DPR_TOKEN = regex.compile(r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])")
 
 def words(text: str) -> list[str]:
     """Cut a text into tokens as DPR defines them, each lowered on its own."""
-    found = DPR_TOKEN.finditer(unicodedata.normalize("NFD", text))
-    return [token.group().lower() for token in found]
+    tokens = DPR_TOKEN.finditer(unicodedata.normalize("NFD", text))
+    return [token.group().lower() for token in tokens]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A collection put to an index: what is asked, what comes back, and what it is worth."""
+"""An index searched for all queries of a collection, and the figures of its rankings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_index_is_made_with_its_settings_and_finished(
     assert Index.open(folder).representation == preset("paper", k=2)
     (batch,) = index_dataset(dataset(), folder, **settings)
     assert (batch.added, batch.unchanged) == (19, 1)
-    assert [one.id for one in Index.open(folder).documents()] == list(TEXTS)
+    assert [document.id for document in Index.open(folder).documents()] == list(TEXTS)
 
 
 def test_every_question_is_asked(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,23 +143,23 @@ def test_answers_by_hand() -> None:
 def test_two_runs_compared() -> None:
     first = {"1": 1.0, "2": 0.5, "3": 0.0, "4": 1.0}
     second = {"4": 0.5, "3": 0.25, "2": 0.5, "1": 0.0}  # in another order
-    found = compare_runs({"RR@10": first, "P@1": first}, {"RR@10": second})
+    comparisons = compare_runs({"RR@10": first, "P@1": first}, {"RR@10": second})
     expected = stats.ttest_rel([1.0, 0.5, 0.0, 1.0], [0.0, 0.5, 0.25, 0.5]).pvalue
-    assert found == [Comparison("RR@10", 0.625, 0.3125, 2, 1, expected)]
+    assert comparisons == [Comparison("RR@10", 0.625, 0.3125, 2, 1, expected)]
 
 
 @pytest.mark.parametrize("values", [{}, {"1": 0.5}, {"1": 0.5, "2": 1.0}])
 def test_equal_runs_do_not_differ(values: dict[str, float]) -> None:
-    found = compare_runs({"RR@10": values}, {"RR@10": values})[0]
-    assert (found.better, found.worse, found.p_value) == (0, 0, 1.0)
-    assert found.first == found.second == average({"RR@10": values})["RR@10"]
+    comparison = compare_runs({"RR@10": values}, {"RR@10": values})[0]
+    assert (comparison.better, comparison.worse, comparison.p_value) == (0, 0, 1.0)
+    assert comparison.first == comparison.second == average({"RR@10": values})["RR@10"]
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")
 def test_runs_that_differ_alike_everywhere_have_a_p_value() -> None:
-    found = compare_runs({"P@1": {"1": 1.0, "2": 1.0}}, {"P@1": {"1": 0.0, "2": 0.0}})[0]
-    assert (found.better, found.worse) == (2, 0)
-    assert 0 <= found.p_value <= 1
+    comparison = compare_runs({"P@1": {"1": 1.0, "2": 1.0}}, {"P@1": {"1": 0.0, "2": 0.0}})[0]
+    assert (comparison.better, comparison.worse) == (2, 0)
+    assert 0 <= comparison.p_value <= 1
     alone = compare_runs({"P@1": {"1": 1.0}}, {"P@1": {"1": 0.0}})[0]
     assert alone.p_value == 1.0, "one query proves nothing"
 

@@ -72,23 +72,24 @@ def test_a_table() -> None:
     assert "| documents as | vectors | nDCG@10 | MRR@100 | top-20 |" in pages
     assert "| BM25 |  | 78.0 | 78.0 | 78.0 | 78.0 |  |  |  |" in documents
     mean_and_spread = "55.0 ± 7.1"
-    line = next(one for one in documents.splitlines() if "pseudo queries, k=8 " in one)
+    line = next(row for row in documents.splitlines() if "pseudo queries, k=8 " in row)
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[1:3] == ["16", mean_and_spread]
     assert cells[-3:] == ["60.0 ± 7.1", "56.0 ± 7.1", "39.2"]
     assert "`pseudoquery experiment x`, commit abc (source def), a GPU, 4 cores" in text
-    assert text.count("commit abc") == 1, "each provenance is told once"
+    assert text.count("commit abc") == 1, "each provenance is given once"
     assert '`{"epochs": 2.0}`' in text, "only what all rows share"
     assert "- ± is the standard deviation over 2 trainings" in text
 
 
 def test_one_seed_has_no_spread() -> None:
     experiment = EXPERIMENTS["table2"]
-    alone = [one for one in results(experiment) if one["seed"] == 0]
+    alone = [result for result in results(experiment) if result["seed"] == 0]
     text = format_report("table2", experiment, alone)
     assert "±" not in text
     assert "- one training a row" in text
-    some = [*alone, *(one for one in results(experiment) if one["seed"] and one["row"] == "mean")]
+    more = [result for result in results(experiment) if result["seed"]]
+    some = [*alone, *(result for result in more if result["row"] == "mean")]
     assert "a row without ± is one training" in format_report("table2", experiment, some)
 
 
@@ -135,6 +136,6 @@ def test_plots_need_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_other_collections_are_left_out(tmp_path: Path) -> None:
     experiment = EXPERIMENTS["table2"]
     given = results(experiment)
-    more = [{**one, "figures": {**one["figures"], "scifact": {}}} for one in given]
+    more = [{**result, "figures": {**result["figures"], "scifact": {}}} for result in given]
     write_report("table2", experiment, more, tmp_path)
     assert json.loads((tmp_path / "table2.json").read_text()) == given

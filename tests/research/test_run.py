@@ -71,15 +71,18 @@ def trained_model(out: Path) -> Path:
 
 
 def texts_of(collection: Path) -> list[str]:
-    return [document_text(one)[0] for one in load_named_dataset(f"{collection}:dev").documents()]
+    return [
+        document_text(document)[0]
+        for document in load_named_dataset(f"{collection}:dev").documents()
+    ]
 
 
 def test_what_was_done_is_not_done_again(
     data: Path, tmp_path: Path, tiny_model_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    first = run_experiment(order(data, tmp_path / "out", tiny_model_path), told.append)
-    assert told == ["pseudo queries, k=4, seed 0"]
+    announced: list[str] = []
+    first = run_experiment(order(data, tmp_path / "out", tiny_model_path), announced.append)
+    assert announced == ["pseudo queries, k=4, seed 0"]
     trained: list[int] = []
 
     def train(config: Config, tokenised: Any) -> Path:
@@ -88,18 +91,23 @@ def test_what_was_done_is_not_done_again(
 
     really = module.train  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "train", train)
-    again = run_experiment(order(data, tmp_path / "out", tiny_model_path, seeds=2), told.append)
+    again = run_experiment(
+        order(data, tmp_path / "out", tiny_model_path, seeds=2), announced.append
+    )
     assert trained == [1], "only the new seed"
     assert again[:2] == first
     run = tmp_path / "out" / "runs" / "documents-small" / "pseudo-4-2e-04-0.json"
     result = json.loads(run.read_text())
     result["settings"]["epochs"] = 7.0
     run.write_text(json.dumps(result))
-    assert run_experiment(order(data, tmp_path / "out", tiny_model_path), told.append)[1] != result
+    assert (
+        run_experiment(order(data, tmp_path / "out", tiny_model_path), announced.append)[1]
+        != result
+    )
     assert trained == [1, 0], "a result of other settings does not count"
     corpus = data / "squad-documents" / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("This is about", "Nothing is said of"))
-    changed = run_experiment(order(data, tmp_path / "out", tiny_model_path), told.append)
+    changed = run_experiment(order(data, tmp_path / "out", tiny_model_path), announced.append)
     assert trained == [1, 0, 0], "nor does one of other data"
     assert changed[1]["data"] != first[1]["data"]
 
@@ -117,18 +125,18 @@ def test_a_rate_is_tried_beside_the_rows_own(
     tried = [line for line in (out / "rates.md").read_text().splitlines() if "k=4" in line]
     assert [line.split(" | ")[1] for line in tried] == ["**0.0002**", "0.0005"]
     results = [json.loads(path.read_text()) for path in (out / "runs").rglob("*.json")]
-    assert {one["settings"]["learning_rate"] for one in results} == {2e-4, 5e-4}
-    assert any("--learning-rate 0.0005" in one["made_by"]["command"] for one in results)
+    assert {result["settings"]["learning_rate"] for result in results} == {2e-4, 5e-4}
+    assert any("--learning-rate 0.0005" in result["made_by"]["command"] for result in results)
 
 
 def test_a_report_trains_nothing(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
     options = ["--data", str(data), "--out", str(tmp_path / "new"), "--model", tiny_model_path]
     main(["experiment", "table5", *options, "--small", "--report"])
     assert "| BM25 (SQLite FTS5) |" in (tmp_path / "new" / "table5.md").read_text()
-    asked = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
-    assert [one["row"] for one in run_experiment(asked, lambda _: None)] == ["bm25"]
+    options = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
+    assert [result["row"] for result in run_experiment(options, lambda _: None)] == ["bm25"]
     run_experiment(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
-    rows = [(one["row"], one["seed"]) for one in run_experiment(asked, lambda _: None)]
+    rows = [(result["row"], result["seed"]) for result in run_experiment(options, lambda _: None)]
     assert rows == [("bm25", 0), ("pseudo-4", 0)]
 
 
@@ -148,9 +156,9 @@ def test_the_figures_are_those_of_the_model(
     assert words["figures"]["squad-documents"]["alone"]["RR@10"] == 100.0
     assert set(result["curve"]) == {"step", "loss", "max_r", "var_r"}
     texts = texts_of(data / "squad-documents")
-    vectors = sum(len(one.vectors) for one in encode_texts(model, texts, "document"))
+    vectors = sum(len(text.vectors) for text in encode_texts(model, texts, "document"))
     assert result["figures"]["squad-documents"]["size"]["vectors"] == vectors / 12
-    assert str(tmp_path) not in json.dumps(result), "no folder of this machine is told"
+    assert str(tmp_path) not in json.dumps(result), "the result names no folder of this machine"
     assert "experiment table5 --data data --out out" in result["made_by"]["command"]
     assert {"commit", "source", "device", "torch"} <= set(result["made_by"])
 
@@ -169,11 +177,11 @@ def test_hybrids_and_words_agree_with_an_index(
         ("hybrid", "rrf", result["figures"]["squad-documents"]["rrf"]),
         ("hybrid", "weighted", result["figures"]["squad-documents"]["weighted"]),
     )
-    for mode, fusion, found in cases:
+    for mode, fusion, figures in cases:
         settings = SearchSettings(fusion=fusion)
         run = search_all(index, dataset, SearchPlan(1000, mode, True, settings), lambda _: None)
         expected = average(compute_figures(run, dataset))
-        assert found["RR@10"] == pytest.approx(100 * expected["RR@10"], abs=0.01), (mode, fusion)
+        assert figures["RR@10"] == pytest.approx(100 * expected["RR@10"], abs=0.01), (mode, fusion)
 
 
 def test_unknown_rows_and_experiments(data: Path, tmp_path: Path, tiny_model_path: str) -> None:
@@ -189,8 +197,9 @@ def test_unknown_rows_and_experiments(data: Path, tmp_path: Path, tiny_model_pat
 
 
 def test_every_row_is_a_valid_one_and_used() -> None:
-    used = {row for one in EXPERIMENTS.values() for row in one.rows}
+    used = {row for experiment in EXPERIMENTS.values() for row in experiment.rows}
     assert used == set(ROWS)
-    for one in EXPERIMENTS.values():
-        assert set(one.paper) <= set(one.rows)
-        assert set(one.tests) <= set(SCHEDULES[one.schedule]["train"]) <= set(COLLECTIONS)
+    for experiment in EXPERIMENTS.values():
+        assert set(experiment.paper) <= set(experiment.rows)
+        trained_on = set(SCHEDULES[experiment.schedule]["train"])
+        assert set(experiment.tests) <= trained_on <= set(COLLECTIONS)
