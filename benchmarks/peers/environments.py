@@ -12,9 +12,8 @@ import sys
 import sysconfig
 import venv
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def python_of(peer: str, folder: Path) -> Path:
     if wanted.shared:
         inside = sysconfig.get_paths(vars={"base": str(home), "platbase": str(home)})["purelib"]
         (Path(inside) / "project.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-        pip += ["--constraint", str(ROOT / "constraints.txt")]
+        pip += [f"torch=={version('torch').partition('+')[0]}"]  # the one that is there, no newer
     subprocess.run([*pip, *wanted.packages], check=True, stderr=subprocess.PIPE, text=True)
     stamp.write_text(told)
     return python
