@@ -174,8 +174,8 @@ def until(plan: Plan, need: Callable[[Plan], float], limit: float) -> float:
 def limits(plan: Plan) -> list[tuple[float, str, str]]:
     """List what breaks: at how many documents, what, and what to change; the first comes first."""
 
-    def wait_of_one_machine(own: Plan) -> float:
-        return scan_work(own) / own.cores
+    def wait_of_one_machine(plan: Plan) -> float:
+        return scan_work(plan) / plan.cores
 
     return sorted(
         [
@@ -215,7 +215,7 @@ def limits(plan: Plan) -> list[tuple[float, str, str]]:
                 "Milvus, which has many writers",
             ),
             (
-                until(plan, lambda own: disk_bytes(own, "float16"), plan.disk),
+                until(plan, lambda plan: disk_bytes(plan, "float16"), plan.disk),
                 "float16 vectors, HNSW and texts fit on a disk",
                 "`--vector-type int8`; fewer k; a larger disk",
             ),
@@ -229,33 +229,33 @@ def limits(plan: Plan) -> list[tuple[float, str, str]]:
 def sizes_table(plan: Plan, sizes: Sequence[float]) -> str:
     """Show what each number of documents takes."""
     rows: list[tuple[str, Callable[[Plan], str]]] = [
-        ("vectors", lambda own: count(vectors(own))),
-        ("vectors on disk, float16", lambda own: size(vector_bytes(own, "float16"))),
-        ("vectors on disk, int8", lambda own: size(vector_bytes(own, "int8"))),
-        ("documents and full text on disk", lambda own: size(text_bytes(own))),
-        ("**scan:** codes in memory", lambda own: size(scan_bytes(own))),
-        ("machines", lambda own: f"{machines(own, scan_bytes(own)):,}"),
-        ("a query: processor time", lambda own: duration(scan_work(own))),
-        ("a query: wait", lambda own: duration(scan_wait(own))),
+        ("vectors", lambda plan: count(vectors(plan))),
+        ("vectors on disk, float16", lambda plan: size(vector_bytes(plan, "float16"))),
+        ("vectors on disk, int8", lambda plan: size(vector_bytes(plan, "int8"))),
+        ("documents and full text on disk", lambda plan: size(text_bytes(plan))),
+        ("**scan:** codes in memory", lambda plan: size(scan_bytes(plan))),
+        ("machines", lambda plan: f"{machines(plan, scan_bytes(plan)):,}"),
+        ("a query: processor time", lambda plan: duration(scan_work(plan))),
+        ("a query: wait", lambda plan: duration(scan_wait(plan))),
         (
             "queries per second, all machines",
-            lambda own: count(queries_a_second(own, scan_work(own), scan_bytes(own))),
+            lambda plan: count(queries_a_second(plan, scan_work(plan), scan_bytes(plan))),
         ),
-        ("**HNSW, 8 bits:** in memory", lambda own: size(graph_bytes(own))),
-        ("machines", lambda own: f"{machines(own, graph_bytes(own)):,}"),
-        ("building it, all machines at once", lambda own: duration(graph_build_seconds(own))),
-        ("a query: processor time", lambda own: duration(graph_work(own))),
-        ("a query: wait, at least", lambda own: duration(graph_wait(own))),
+        ("**HNSW, 8 bits:** in memory", lambda plan: size(graph_bytes(plan))),
+        ("machines", lambda plan: f"{machines(plan, graph_bytes(plan)):,}"),
+        ("building it, all machines at once", lambda plan: duration(graph_build_seconds(plan))),
+        ("a query: processor time", lambda plan: duration(graph_work(plan))),
+        ("a query: wait, at least", lambda plan: duration(graph_wait(plan))),
         (
             "queries per second, all machines",
-            lambda own: count(queries_a_second(own, graph_work(own), graph_bytes(own))),
+            lambda plan: count(queries_a_second(plan, graph_work(plan), graph_bytes(plan))),
         ),
         (
             f"**building:** encoding, {plan.encoders:g} cores",
-            lambda own: duration(encode_seconds(own)),
+            lambda plan: duration(encode_seconds(plan)),
         ),
-        ("encoding, 1 core", lambda own: duration(encode_seconds(replace(own, encoders=1)))),
-        ("writing, by the one writer", lambda own: duration(write_seconds(own))),
+        ("encoding, 1 core", lambda plan: duration(encode_seconds(replace(plan, encoders=1)))),
+        ("writing, by the one writer", lambda plan: duration(write_seconds(plan))),
     ]
     plans = [replace(plan, documents=documents) for documents in sizes]
     head = ["documents", *(count(documents) for documents in sizes)]
@@ -305,9 +305,13 @@ def defaults_table() -> str:
 def options() -> list[tuple[str, float, str]]:
     """List the options but the number of documents: names, defaults, and where these are from."""
     return [
-        (f"--{one.name.replace('_', '-')}", getattr(Plan(), one.name), one.metadata["source"])
-        for one in fields(Plan)
-        if one.name != "documents"
+        (
+            f"--{setting.name.replace('_', '-')}",
+            getattr(Plan(), setting.name),
+            setting.metadata["source"],
+        )
+        for setting in fields(Plan)
+        if setting.name != "documents"
     ]
 
 
@@ -326,9 +330,9 @@ def filled(page: str) -> str:
     """Put the tables into the text of the page, between the marks that name them."""
     for name, table in tables().items():
         marks = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        page, found = re.subn(marks, rf"\g<1>\n{table}\n\n\g<2>", page, flags=re.DOTALL)
-        if found != 1:
-            raise ValueError(f"the page has {found} places for the table {name!r}, not one.")
+        page, replaced = re.subn(marks, rf"\g<1>\n{table}\n\n\g<2>", page, flags=re.DOTALL)
+        if replaced != 1:
+            raise ValueError(f"the page has {replaced} places for the table {name!r}, not one.")
     return page
 
 
@@ -387,8 +391,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", action="store_true", help="write docs/research/capacity.md anew")
     parser.add_argument("--documents", type=positive, nargs="+", default=SIZES, help="how many")
     for name, default, source in options():
-        told = f"{source} (default: {plain(default)})"
-        parser.add_argument(name, type=positive, default=default, help=told)
+        description = f"{source} (default: {plain(default)})"
+        parser.add_argument(name, type=positive, default=default, help=description)
     chosen = vars(parser.parse_args(arguments))
     if chosen.pop("page"):
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

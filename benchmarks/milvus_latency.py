@@ -72,7 +72,7 @@ def main() -> None:
     arguments.add_argument("--address", action="append", default=[], metavar="http://HOST:PORT")
     options = arguments.parse_args()
     vectors = synthetic_vectors(options.documents, options.k, options.dimension)
-    asked = synthetic_queries(vectors, options.queries)
+    queries = synthetic_queries(vectors, options.queries)
     settings = Representation(k=options.k, scale=10.0)
     tell({**vars(options), "top": TOP, "recall": RECALL, "machine": describe_machine()})
     with TemporaryDirectory() as temporary, engines(Path(temporary), options.address) as running:
@@ -85,7 +85,7 @@ def main() -> None:
             for name, url in running.items():
                 say(f"copying {options.documents:,} documents to {name}")
                 asks[name] = in_milvus(Index.open(store.folder), url, settings)
-            taken, answers = measure(asks, asked)
+            taken, answers = measure(asks, queries)
     for name, times in taken.items():
         tell({"engine": name, **row(times, taken[TWO_STEPS], answers, name)})
 
@@ -108,9 +108,9 @@ def engines(folder: Path, addresses: Sequence[str]) -> Iterator[dict[str, str]]:
                 tell({"engine": name, "left_out": problem})
                 continue
             say(f"starting {name}")
-            own = folder / engine.__name__
-            own.mkdir()
-            started[name] = engine(own)
+            home = folder / engine.__name__
+            home.mkdir()
+            started[name] = engine(home)
         yield {name: one.url for name, one in started.items()} | {one: one for one in addresses}
     finally:
         for one in started.values():
@@ -125,17 +125,19 @@ def in_folder(
 
     def ask(query: NDArray[np.float32]) -> Found:
         (best,) = search(view, step, [query], settings, TOP, depth=RecallDepth(RECALL))
-        return Found([ids[int(view.ordinals[one])] for one in best.documents], best.certified)
+        return Found(
+            [ids[int(view.ordinals[position])] for position in best.documents], best.certified
+        )
 
     return ask
 
 
 def in_milvus(index: Index, url: str, settings: Representation) -> Ask:
     name = f"latency_{uuid4().hex}"
-    there = MilvusIndex(Collection.create(f"{url}/{name}", index.settings))
-    there.import_from(index)
+    copy = MilvusIndex(Collection.create(f"{url}/{name}", index.settings))
+    copy.import_from(index)
     MilvusClient(url).flush(name)
-    asking = MilvusSearch(there.collection, settings, TOP, RecallDepth(RECALL), None, exact=False)
+    asking = MilvusSearch(copy.collection, settings, TOP, RecallDepth(RECALL), None, exact=False)
 
     def ask(query: NDArray[np.float32]) -> Found:
         (best,) = asking.best([query])
@@ -165,14 +167,16 @@ def measure(
 def row(
     times: list[float], beside: list[float], answers: dict[str, list[Found]], name: str
 ) -> dict[str, float]:
-    truth = [set(one.ids) for one in answers[PROVEN]]
-    found = [len(set(one.ids) & true) for one, true in zip(answers[name], truth, strict=True)]
+    truth = [set(answer.ids) for answer in answers[PROVEN]]
+    shared = [
+        len(set(answer.ids) & true) for answer, true in zip(answers[name], truth, strict=True)
+    ]
     return {
         "median_ms": round(1000 * float(np.median(times)), 2),
         "p95_ms": round(1000 * float(np.quantile(times, 0.95)), 2),
         "ratio": round(float(np.median(times) / np.median(beside)), 1),
-        "recall": round(sum(found) / sum(map(len, truth)), 4),
-        "proven": round(float(np.mean([one.certified for one in answers[name]])), 3),
+        "recall": round(sum(shared) / sum(map(len, truth)), 4),
+        "proven": round(float(np.mean([answer.certified for answer in answers[name]])), 3),
     }
 
 

@@ -102,12 +102,12 @@ def show(what: str, clock: Clock, folder: Path, plain: Path) -> None:
 
 def vectors(folder: Path) -> np.ndarray:
     with FolderStore.open(folder).snapshot() as snapshot:
-        return np.concatenate([one.decoded() for one in snapshot.view.segments])
+        return np.concatenate([segment.decoded() for segment in snapshot.view.segments])
 
 
 def write_corpus(path: Path, count: int, characters: int) -> None:
     """Cut and repeat the bundled articles until they are so many."""
-    texts = cycle([one.text for one in load_dataset("squad-dev", "dev").documents()])
+    texts = cycle([document.text for document in load_dataset("squad-dev", "dev").documents()])
     with path.open("w") as file:
         for number, text in enumerate(islice(texts, count)):
             start = number * characters % max(1, len(text) - characters)

@@ -46,16 +46,16 @@ def main() -> None:
 
 def measure(structure: str, vectors: NDArray[np.float32], folder: Path) -> dict[str, float]:
     """Build a structure over the vectors (documents, k, dimension) of an index, and ask it."""
-    asked = synthetic_queries(vectors, QUERIES)
+    queries = synthetic_queries(vectors, QUERIES)
     settings = Representation(k=vectors.shape[1], scale=10.0)
     with fill_store(folder, vectors, "float16").snapshot() as snapshot:
         start = time.process_time()
         step = Structures(folder).get(structure, snapshot.view)  # and keep it, as a search does
         built = time.process_time() - start
         taken = []
-        for one in [*asked[:WARM], *asked]:  # the first to warm up
+        for query in [*queries[:WARM], *queries]:  # the first to warm up
             start = time.process_time()
-            search(snapshot.view, step, [one], settings, 10)
+            search(snapshot.view, step, [query], settings, 10)
             taken.append(time.process_time() - start)
         count = snapshot.view.vector_count
     size = sum(path.stat().st_size for path in (folder / "derived").iterdir())

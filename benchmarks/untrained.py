@@ -53,11 +53,11 @@ def sweep(
     model: MultiVectorEncoder, folder: Path, split: str, most: int, windows: list[int]
 ) -> Iterator[dict[str, object]]:
     documents = list(read_documents(folder))
-    place = {document.id: row for row, document in enumerate(documents)}
+    position = {document.id: row for row, document in enumerate(documents)}
     relevant: dict[str, set[int]] = defaultdict(set)
     for qrel in read_qrels(folder / "qrels" / f"{split}.tsv"):
         if qrel.relevance > 0:
-            relevant[qrel.query_id].add(place[qrel.document_id])
+            relevant[qrel.query_id].add(position[qrel.document_id])
     queries = [query for query in read_queries(folder) if query.id in relevant]
     queries = queries[:: max(1, len(queries) // most)]
     judged = [relevant[query.id] for query in queries]
@@ -66,9 +66,9 @@ def sweep(
         model.max_seq_length = length
         contents = [encoding.document_text(document)[0] for document in documents]
         batches = list(embed_all(model, contents, "document"))
-        asked = list(embed_all(model, texts, "query"))
+        queries = list(embed_all(model, texts, "query"))
         for settings in grid():
-            figures = evaluate(model, settings, batches, asked, judged)
+            figures = evaluate(model, settings, batches, queries, judged)
             yield {
                 "dataset": folder.name,
                 "window": length,
@@ -120,12 +120,12 @@ def evaluate(
     model: MultiVectorEncoder,
     settings: Representation,
     batches: list[Batch],
-    asked: list[Batch],
+    query_batches: list[Batch],
     judged: list[set[int]],
 ) -> dict[str, float]:
     pooling = Pooling(**settings.settings()).to(model.device)
     documents = pool(pooling, batches, "document")
-    queries = pool(pooling, asked, "query")
+    queries = pool(pooling, query_batches, "query")
     ranked: list[list[int]] = [[] for _ in judged]
     for rows, values, mask in queries:
         for start in range(0, len(rows), 8 if settings.query == "tokens" else 64):
@@ -166,18 +166,18 @@ def score(
 
 
 def metrics(ranked: list[list[int]], judged: list[set[int]]) -> dict[str, float]:
-    reciprocal = gain = found = 0.0
+    reciprocal = gain = successes = 0.0
     for best, relevant in zip(ranked, judged, strict=True):
         hits = [rank for rank, row in enumerate(best) if row in relevant]
         reciprocal += 1 / (hits[0] + 1) if hits and hits[0] < 10 else 0.0
-        found += bool(hits)
+        successes += bool(hits)
         ideal = sum(1 / math.log2(2 + rank) for rank in range(min(10, len(relevant))))
         gain += sum(1 / math.log2(2 + rank) for rank in hits if rank < 10) / ideal
     count = len(judged)
     return {
         "MRR@10": round(100 * reciprocal / count, 2),
         "nDCG@10": round(100 * gain / count, 2),
-        "top-20": round(100 * found / count, 2),
+        "top-20": round(100 * successes / count, 2),
         "queries": count,
     }
 

@@ -89,15 +89,15 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=60.0, help="of the long load")
     arguments.add_argument("--turns", type=int, default=4, help="of the comparison")
     options = arguments.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pseudoquery-load-") as place:
-        found = measure(Path(place), options)
-    print(json.dumps(found, indent=2))
-    sys.exit(1 if found["errors"] or found["wrong"] else 0)
+    with tempfile.TemporaryDirectory(prefix="pseudoquery-load-") as folder:
+        report = measure(Path(folder), options)
+    print(json.dumps(report, indent=2))
+    sys.exit(1 if report["errors"] or report["wrong"] else 0)
 
 
-def measure(place: Path, options: argparse.Namespace) -> dict[str, Any]:
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Compare, load, and look at every document at the end and after a restart."""
-    served, used, log = place / "served", place / "used", place / "log.jsonl"
+    served, used, log = folder / "served", folder / "used", folder / "log.jsonl"
     dataset = load_dataset("squad-dev", "dev")
     if options.index:
         shutil.copytree(options.index, served)
@@ -182,15 +182,15 @@ def take_turn(
 def correctness(tallies: Sequence[Tally], ledger: Ledger, errors: list[str]) -> dict[str, Any]:
     """Count what was done and looked at, and what was wrong with it."""
     errors = errors + [error for tally in tallies for error in tally.errors]
-    found = [one for tally in tallies for one in wrong(ledger, tally.seen)]
+    problems = [problem for tally in tallies for problem in wrong(ledger, tally.seen)]
     return {
         "searches": sum(len(tally.searches) + len(tally.probed) for tally in tallies),
         "changes": sum(len(tally.changes) for tally in tallies),
         "looked_at": sum(len(seen.texts) for tally in tallies for seen in tally.seen),
         "errors": len(errors),
         "first_errors": errors[:5],
-        "wrong": len(found),
-        "first_wrong": found[:5],
+        "wrong": len(problems),
+        "first_wrong": problems[:5],
     }
 
 
@@ -235,8 +235,8 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     """Return the median, the 95th and the 99th percentile, and the largest, in milliseconds."""
     if not seconds:
         return {}
-    found = np.percentile(np.array(seconds) * 1000, [50, 95, 99, 100]).round(1).tolist()
-    return dict(zip(("p50", "p95", "p99", "most"), found, strict=True))
+    percentiles = np.percentile(np.array(seconds) * 1000, [50, 95, 99, 100]).round(1).tolist()
+    return dict(zip(("p50", "p95", "p99", "most"), percentiles, strict=True))
 
 
 if __name__ == "__main__":

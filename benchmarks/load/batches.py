@@ -41,9 +41,9 @@ class Batches:
         if not least <= self.queries <= most:
             raise ValueError(f"{self.queries} queries do not fit into {ranges}")
         part = (self.queries - least) / (most - least) if most > least else 0.0
-        places = [low + part * (high - low) for low, high, count in ranges for _ in range(count)]
+        sizes = [low + part * (high - low) for low, high, count in ranges for _ in range(count)]
         # What rounding leaves over goes on to the next, so that the sum is right.
-        sums = [0, *(round(one) for one in accumulate(places))]
+        sums = [0, *(round(one) for one in accumulate(sizes))]
         return [after - before for before, after in pairwise(sums)]
 
 

@@ -123,14 +123,14 @@ def _note_hits(load: Load, tally: Tally, reply: Reply, hits: Sequence[dict[str, 
 
 
 async def _write(load: Load, tally: Tally, writer: int, end: float) -> None:
-    """Change a document of one's own; then read and search for any that is ever written."""
+    """Change one of this writer's documents; then read and search for any that is ever written."""
     choose = random.Random(f"{writer} {len(tally.ledger.changes)}")
     everything = written_ids(load)
-    own = everything[writer * IDS_PER_WRITER : (writer + 1) * IDS_PER_WRITER]
+    ids = everything[writer * IDS_PER_WRITER : (writer + 1) * IDS_PER_WRITER]
     async with Connection(load.port) as connection:
         for turn in _turns(load.pause, end):
             await asyncio.sleep(turn)
-            await _change(connection, load, tally, choose, choose.choice(own))
+            await _change(connection, load, tally, choose, choose.choice(ids))
             await _get(connection, tally, choose.choice(everything))
             await _probe(connection, tally, choose.choice(everything), writer)
 
@@ -146,19 +146,19 @@ def _turns(pause: float, end: float) -> Iterator[float]:
 async def _change(
     connection: Connection, load: Load, tally: Tally, choose: random.Random, id_: str
 ) -> None:
-    """Delete a document, or write it anew; the service must know whether it was there."""
-    there = tally.ledger.text(id_) is not None
+    """Delete a document, or write it anew; the service must know whether it existed."""
+    exists = tally.ledger.text(id_) is not None
     if choose.random() < 0.4:
         change = tally.ledger.ask(id_, None)
         reply = await connection.ask("DELETE", document_path(id_))
-        fine = _expect(tally, reply, 200 if there else 404, "delete")
+        fine = _expect(tally, reply, 200 if exists else 404, "delete")
     else:
         text = f"{choose.choice(load.texts)} ({len(tally.ledger.changes.get(id_, []))})"
         change = tally.ledger.ask(id_, text)
         body = {"text": text, "metadata": {"written": id_}}
         reply = await connection.ask("PUT", document_path(id_), body)
         fine = _expect(tally, reply, 200, "put")
-        if fine and reply.content["updated" if there else "added"] != 1:
+        if fine and reply.content["updated" if exists else "added"] != 1:
             tally.errors.append(f"put of {id_}: {reply.content}")
     if fine:
         tally.ledger.acknowledge(change)
@@ -174,7 +174,7 @@ async def _get(connection: Connection, tally: Tally, id_: str) -> None:
 
 
 async def _probe(connection: Connection, tally: Tally, id_: str, writer: int = 0) -> None:
-    """Search for one document that a filter singles out: if it is there, it must be found.
+    """Search for one document that a filter singles out: if it exists, the search must return it.
 
     Each writer asks for another number of hits, so that no two probes are searched as one batch.
     """
@@ -182,10 +182,10 @@ async def _probe(connection: Connection, tally: Tally, id_: str, writer: int = 0
     reply = await connection.ask("POST", "/search", body)
     tally.probed.append(id_)
     if _expect(tally, reply, 200, "search"):
-        found = {hit["id"]: hit["text"] for hit in reply.content["answers"][0]["hits"]}
-        if set(found) - {id_}:
+        texts = {hit["id"]: hit["text"] for hit in reply.content["answers"][0]["hits"]}
+        if set(texts) - {id_}:
             tally.errors.append(f"a filter for {id_} let others through")
-        tally.seen.append(Seen(reply.sent, reply.answered, {id_: found.get(id_)}))
+        tally.seen.append(Seen(reply.sent, reply.answered, {id_: texts.get(id_)}))
 
 
 def _expect(tally: Tally, reply: Reply, status: int, what: str) -> bool:

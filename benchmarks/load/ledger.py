@@ -34,11 +34,11 @@ class Ledger:
 
     def ask(self, id: str, text: Text) -> Change:  # noqa: A002
         """Note that a change is about to be asked for."""
-        own = self.changes.setdefault(id, [Change(None, -math.inf, -math.inf)])
-        if own[-1].acknowledged == math.inf:
+        changes = self.changes.setdefault(id, [Change(None, -math.inf, -math.inf)])
+        if changes[-1].acknowledged == math.inf:
             raise ValueError(f"{id!r} is changed before its last change was acknowledged")
-        own.append(Change(text, time.monotonic()))
-        return own[-1]
+        changes.append(Change(text, time.monotonic()))
+        return changes[-1]
 
     def acknowledge(self, change: Change) -> None:
         """Note that the service has said that a change is done."""
@@ -50,11 +50,11 @@ class Ledger:
 
     def possible(self, id: str, sent: float, answered: float) -> set[Text]:  # noqa: A002
         """List what a request may have seen of a document."""
-        own = self.changes.get(id, [Change(None, -math.inf, -math.inf)])
-        ends = [change.acknowledged for change in own[1:]] + [math.inf]
+        changes = self.changes.get(id, [Change(None, -math.inf, -math.inf)])
+        ends = [change.acknowledged for change in changes[1:]] + [math.inf]
         return {
             change.text
-            for change, end in zip(own, ends, strict=True)
+            for change, end in zip(changes, ends, strict=True)
             if change.asked <= answered and end >= sent
         }
 
@@ -70,14 +70,14 @@ class Seen:
 
 def wrong(ledger: Ledger, seen: Iterable[Seen]) -> list[str]:
     """Say in a sentence each what can't have been seen."""
-    found = []
-    for one in seen:
-        for id_, text in one.texts.items():
-            possible = ledger.possible(id_, one.sent, one.answered)
+    problems = []
+    for observation in seen:
+        for id_, text in observation.texts.items():
+            possible = ledger.possible(id_, observation.sent, observation.answered)
             if text in possible:
                 continue
             kind = "lost" if text is None else "outdated or made up"
             if possible == {None}:
                 kind = "resurrected, or seen before it was written"
-            found.append(f"{id_}: {kind}")
-    return found
+            problems.append(f"{id_}: {kind}")
+    return problems

@@ -158,10 +158,10 @@ def section(folder: Path, peers: Sequence[str], pythons: dict[str, Path]) -> dic
             failed[peer] = _last_line(done.stderr) or f"it ended with {done.returncode}"
             print(f"  failed: {failed[peer]}", flush=True)
     inputs = Inputs(folder / "inputs")
-    facts = {name: own for name, own in inputs.facts.items() if name != "judgements"}
+    facts = {name: fact for name, fact in inputs.facts.items() if name != "judgements"}
     counts = {name: inputs.vectors(name) for name in facts["representations"]}
     facts["vectors_per_document"] = {
-        name: len(own.documents) / own.count for name, own in counts.items()
+        name: len(vectors.documents) / vectors.count for name, vectors in counts.items()
     }
     return {"facts": facts, "rows": figures(peers, found, inputs), "failed": failed}
 
@@ -173,14 +173,14 @@ def _last_line(text: str) -> str:
 def _told(options: argparse.Namespace) -> list[str]:
     """Repeat the command, but for the folders that are only where they are here."""
     name, _, split = options.dataset.rpartition(":")
-    told = [f"{Path(name).name}:{split}", "--model", Path(options.model).name]
+    arguments = [f"{Path(name).name}:{split}", "--model", Path(options.model).name]
     if options.trained:
-        told += ["--trained", Path(options.trained).name]
+        arguments += ["--trained", Path(options.trained).name]
     if options.documents:
-        told += ["--documents", str(options.documents)]
-    told += ["--queries", str(options.queries), "--token-queries", str(options.token_queries)]
-    told += ["--few", str(options.few), *(["--again"] if options.again else [])]
-    return [*told, "--synthetic", "x".join(map(str, options.synthetic))]
+        arguments += ["--documents", str(options.documents)]
+    arguments += ["--queries", str(options.queries), "--token-queries", str(options.token_queries)]
+    arguments += ["--few", str(options.few), *(["--again"] if options.again else [])]
+    return [*arguments, "--synthetic", "x".join(map(str, options.synthetic))]
 
 
 def _commit() -> str:

@@ -37,9 +37,9 @@ def words(texts: list[str]) -> Any:
 
 def searching(model: Any, questions: list[str], count: int) -> Callable[[int, int], Sequence[int]]:
     def search(query: int, top: int) -> Sequence[int]:
-        asked = words([questions[query]])
-        found, _ = model.retrieve(asked, k=min(top, count), show_progress=False)
-        ranking: Sequence[int] = found[0].tolist()
+        tokens = words([questions[query]])
+        positions, _ = model.retrieve(tokens, k=min(top, count), show_progress=False)
+        ranking: Sequence[int] = positions[0].tolist()
         return ranking
 
     return search

@@ -26,12 +26,12 @@ def ways(inputs: Inputs, folder: Path) -> Iterator[Way]:
         flat, seconds, size = build("Flat", vectors, folder)
         for threads in dict.fromkeys((cores, 1)):
             faiss.omp_set_num_threads(threads)
-            told = "" if threads == cores else ", 1 thread"
+            suffix = "" if threads == cores else ", 1 thread"
             if vectors.widest > 1:
                 alone = documents_of(flat, vectors, 1)
-                yield Way(f"flat, vectors alone{told}", name, alone, seconds, size, score="")
+                yield Way(f"flat, vectors alone{suffix}", name, alone, seconds, size, score="")
             search = documents_of(flat, vectors, vectors.widest)
-            yield Way(f"flat{told}", name, search, seconds, size)
+            yield Way(f"flat{suffix}", name, search, seconds, size)
         faiss.omp_set_num_threads(cores)
         graph, seconds, size = build("HNSW32", vectors, folder)
         for effort in EFFORTS:

@@ -19,19 +19,19 @@ MEASURES = (("MRR@10", "RR@10"), ("nDCG@10", "nDCG@10"))
 """What they are called here, and by ir-measures."""
 
 
-def figures(peers: Sequence[str], found: Path, inputs: Inputs) -> list[Row]:
+def figures(peers: Sequence[str], folder: Path, inputs: Inputs) -> list[Row]:
     """Read what was found by the peers that came to an end, and add what it is worth."""
     rows: list[Row] = []
     for peer in peers:
-        path = found / f"{peer}.json"
+        path = folder / f"{peer}.json"
         if not path.exists():
             continue
-        told = json.loads(path.read_text("utf-8"))
-        for row in told["rows"]:
-            with np.load(found / row["rankings"]) as rankings:
+        measured = json.loads(path.read_text("utf-8"))
+        for row in measured["rows"]:
+            with np.load(folder / row["rankings"]) as rankings:
                 worth = _worth(row, rankings["top"], rankings["deep"], inputs)
-            kept = {name: value for name, value in row.items() if name != "rankings"}
-            rows.append({"peer": peer, "versions": told["versions"], **kept, **worth})
+            facts = {name: value for name, value in row.items() if name != "rankings"}
+            rows.append({"peer": peer, "versions": measured["versions"], **facts, **worth})
     return rows
 
 
@@ -56,16 +56,22 @@ def quality(
     top: NDArray[np.int64], judgements: Sequence[tuple[int, int, int]], measure: str
 ) -> float:
     """Judge the rankings of the first queries, in percent."""
-    qrels = [Qrel(str(query), str(one), rel) for query, one, rel in judgements if query < len(top)]
+    qrels = [
+        Qrel(str(query), str(document), rel)
+        for query, document, rel in judgements
+        if query < len(top)
+    ]
     run = {
-        str(query): [(str(one), 0.0) for one in ranking if one >= 0]
+        str(query): [(str(document), 0.0) for document in ranking if document >= 0]
         for query, ranking in enumerate(top.tolist())
     }
     return 100 * evaluate(run, qrels, [measure])[measure]
 
 
-def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
+def recall(rankings: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
     """Say which part of the exact answers, as deep as was asked for, was found."""
-    exact = exact[: len(found), : found.shape[1]]
-    hits = sum(len(np.intersect1d(one, other)) for one, other in zip(found, exact, strict=True))
+    exact = exact[: len(rankings), : rankings.shape[1]]
+    hits = sum(
+        len(np.intersect1d(ranking, other)) for ranking, other in zip(rankings, exact, strict=True)
+    )
     return hits / exact.size

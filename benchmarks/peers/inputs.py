@@ -55,24 +55,24 @@ def choose(dataset: Dataset, documents: int | None, queries: int, seed: int = 0)
     corpus = list(dataset.documents())
     if documents is not None and documents < len(corpus):
         corpus = generator.sample(corpus, documents)
-    there = {document.id for document in corpus}
+    ids = {document.id for document in corpus}
     answered = {qrel.query_id for qrel in dataset.qrels if qrel.relevance > 0}
-    answered -= {qrel.query_id for qrel in dataset.qrels if qrel.document_id not in there}
+    answered -= {qrel.query_id for qrel in dataset.qrels if qrel.document_id not in ids}
     able = [query for query in dataset.queries if query.id in answered]
     if not able:
         raise CorpusError(
             f"{dataset.name}: the {len(corpus)} documents drawn answer none of its questions; "
             "draw more (--documents, --few)."
         )
-    asked = generator.sample(able, min(queries, len(able)))
-    place = {document.id: number for number, document in enumerate(corpus)}
-    number = {query.id: number for number, query in enumerate(asked)}
+    chosen = generator.sample(able, min(queries, len(able)))
+    position = {document.id: number for number, document in enumerate(corpus)}
+    number = {query.id: number for number, query in enumerate(chosen)}
     return Drawn(
         dataset.name,
         [document_text(document)[0] for document in corpus],
-        [query.text for query in asked],
+        [query.text for query in chosen],
         [
-            (number[qrel.query_id], place[qrel.document_id], qrel.relevance)
+            (number[qrel.query_id], position[qrel.document_id], qrel.relevance)
             for qrel in dataset.qrels
             if qrel.query_id in number
         ],
@@ -125,13 +125,13 @@ def prepare_synthetic(folder: Path, documents: int, k: int, dimension: int, quer
     """Write inputs of random vectors, the hardest case; there are no texts and no judgements."""
     folder.mkdir(parents=True)
     made = synthetic_vectors(documents, k, dimension)
-    asked = synthetic_queries(made, queries)
+    query_vectors = synthetic_queries(made, queries)
     name = f"pseudo-{k}"
     made.tofile(folder / f"{name}.documents")
     np.save(folder / f"{name}.offsets.npy", np.arange(0, documents * k + 1, k))
-    _save_queries(folder / name, asked)
+    _save_queries(folder / name, query_vectors)
     settings = Representation(k=k, scale=10.0)
-    own = {"dtype": "float32", "queries": queries, "settings": settings.settings()}
+    representation = {"dtype": "float32", "queries": queries, "settings": settings.settings()}
     facts = {
         "name": f"synthetic {documents:,} × {k} × {dimension}",
         "texts": False,
@@ -139,7 +139,7 @@ def prepare_synthetic(folder: Path, documents: int, k: int, dimension: int, quer
         "queries": queries,
         "dimension": dimension,
         "judgements": [],
-        "representations": {name: own},
+        "representations": {name: representation},
     }
     finish(folder, facts)
 
@@ -155,12 +155,12 @@ def embed(
     """Read all texts once, and write every representation of them."""
     texts, questions = drawn.documents, drawn.questions
     model = load_model(name)
-    poolings = {one: Pooling(**settings.settings()) for one, settings in makings.items()}
-    counts: dict[str, list[int]] = {one: [] for one in makings}
+    poolings = {name: Pooling(**settings.settings()) for name, settings in makings.items()}
+    counts: dict[str, list[int]] = {name: [] for name in makings}
     reading_seconds = 0.0
     with ExitStack() as stack, torch.inference_mode():
         files = {
-            one: stack.enter_context((folder / f"{one}.documents").open("wb")) for one in makings
+            name: stack.enter_context((folder / f"{name}.documents").open("wb")) for name in makings
         }
         for start in range(0, len(texts), AT_ONCE):
             begun = time.perf_counter()
@@ -174,7 +174,7 @@ def embed(
         print()
         for one, pooling in poolings.items():
             few = questions[: token_queries if one == "tokens" else None]
-            asked = [
+            query_vectors = [
                 encoded.vectors
                 for start in range(0, len(few), AT_ONCE)
                 for encoded in pool_texts(
@@ -182,8 +182,8 @@ def embed(
                 )
             ]
             np.save(folder / f"{one}.offsets.npy", np.cumsum([0, *counts[one]]))
-            _save_queries(folder / one, asked)
-            facts["dimension"] = asked[0].shape[1]
+            _save_queries(folder / one, query_vectors)
+            facts["dimension"] = query_vectors[0].shape[1]
             facts["representations"][one] = {
                 "dtype": _kept_as(one),
                 "queries": len(few),
@@ -203,19 +203,19 @@ def embed(
 def finish(folder: Path, facts: dict[str, Any]) -> None:
     """Write the facts and, by comparing everything, the exact answers."""
     (folder / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
-    for name, own in facts["representations"].items():
+    for name, representation in facts["representations"].items():
         vectors = Inputs(folder).vectors(name)
-        scores = {"max"} | {own["settings"]["score"]} if vectors.widest > 1 else {"max"}
+        scores = {"max"} | {representation["settings"]["score"]} if vectors.widest > 1 else {"max"}
         exact = exact_tokens if name == "tokens" else exact_few
         for score in sorted(scores):
-            ranking = exact(vectors, score, own["settings"]["scale"])
+            ranking = exact(vectors, score, representation["settings"]["scale"])
             np.save(folder / f"{name}.exact-{score}.npy", ranking)
 
 
 def exact_few(vectors: Vectors, score: Any, scale: float) -> NDArray[np.int64]:
     """Rank all documents of few vectors, (queries, DEEP)."""
     widths = np.diff(vectors.offsets)[:, None]
-    places = np.minimum(
+    positions = np.minimum(
         vectors.offsets[:-1, None] + np.arange(vectors.widest), len(vectors.documents) - 1
     )
     missing = torch.from_numpy(np.arange(vectors.widest) >= widths)
@@ -223,7 +223,7 @@ def exact_few(vectors: Vectors, score: Any, scale: float) -> NDArray[np.int64]:
     rankings = []
     for start in range(0, len(vectors.queries), QUERIES_AT_ONCE):
         dots = vectors.queries[start : start + QUERIES_AT_ONCE] @ everything.T
-        padded = torch.from_numpy(scale * dots[:, places].astype(np.float64))
+        padded = torch.from_numpy(scale * dots[:, positions].astype(np.float64))
         scores = document_score(padded.masked_fill(missing, -torch.inf)[:, :, None], score)
         rankings.append(np.argsort(-scores.numpy(), axis=1, kind="stable")[:, :DEEP])
     return np.concatenate(rankings)
@@ -231,10 +231,10 @@ def exact_few(vectors: Vectors, score: Any, scale: float) -> NDArray[np.int64]:
 
 def exact_tokens(vectors: Vectors, score: Any, scale: float) -> NDArray[np.int64]:  # noqa: ARG001
     """Rank all documents by MaxSim, (queries, DEEP)."""
-    asked = torch.from_numpy(vectors.queries.T.copy())
+    query_matrix = torch.from_numpy(vectors.queries.T.copy())
     parts = []
     for number in range(vectors.count):
-        dots = torch.from_numpy(np.array(vectors.document(number), np.float32)) @ asked
+        dots = torch.from_numpy(np.array(vectors.document(number), np.float32)) @ query_matrix
         parts.append(np.add.reduceat(dots.amax(dim=0).numpy(), vectors.query_offsets[:-1]))
     return np.argsort(-np.stack(parts, axis=1), axis=1, kind="stable")[:, :DEEP]
 
@@ -248,7 +248,7 @@ def _kept_as(representation: str) -> str:
     return "float16" if representation == "tokens" else "float32"
 
 
-def _save_queries(path: Path, asked: Sequence[NDArray[np.float32]]) -> None:
-    np.save(path.with_suffix(".queries.npy"), np.concatenate(list(asked)).astype(np.float32))
-    offsets = np.cumsum([0, *(len(one) for one in asked)])
+def _save_queries(path: Path, queries: Sequence[NDArray[np.float32]]) -> None:
+    np.save(path.with_suffix(".queries.npy"), np.concatenate(list(queries)).astype(np.float32))
+    offsets = np.cumsum([0, *(len(one) for one in queries)])
     np.save(path.with_suffix(".query_offsets.npy"), offsets)

@@ -64,14 +64,14 @@ def searching(
     fewest = 10 if vectors.widest > 1 else 1.5 * (refine or 1)
 
     def search(query: int, top: int) -> Sequence[int]:
-        asked = table.search(vectors.query(query)[0], vector_column_name="vector")
-        asked = asked.distance_type("cosine").select(["id", "_distance"]).limit(top)
+        request = table.search(vectors.query(query)[0], vector_column_name="vector")
+        request = request.distance_type("cosine").select(["id", "_distance"]).limit(top)
         if effort is not None:
-            asked = asked.ef(max(effort, int(fewest * top)))
+            request = request.ef(max(effort, int(fewest * top)))
         if refine is not None:
-            asked = asked.refine_factor(refine)
-        found: Sequence[int] = asked.to_arrow()["id"].to_pylist()
-        return found
+            request = request.refine_factor(refine)
+        ids: Sequence[int] = request.to_arrow()["id"].to_pylist()
+        return ids
 
     return search
 

@@ -127,8 +127,12 @@ def run(peer: str, packages: Sequence[str], ways: Callable[[Inputs, Path], Itera
             measure(way, inputs, out / f"{peer}-{number}")
             for number, way in enumerate(ways(inputs, Path(folder)))
         ]
-    found = {"peer": peer, "versions": {one: version(one) for one in packages}, "rows": rows}
-    (out / f"{peer}.json").write_text(json.dumps(found, indent=1), "utf-8")
+    result = {
+        "peer": peer,
+        "versions": {package: version(package) for package in packages},
+        "rows": rows,
+    }
+    (out / f"{peer}.json").write_text(json.dumps(result, indent=1), "utf-8")
 
 
 def measure(way: Way, inputs: Inputs, path: Path) -> dict[str, Any]:
@@ -136,7 +140,7 @@ def measure(way: Way, inputs: Inputs, path: Path) -> dict[str, Any]:
     facts = inputs.facts
     count = facts["representations"].get(way.representation, facts)["queries"]
     rule = np.ones(16 << 20, np.float32)
-    rules, taken, found = [], [], []
+    rules, taken, rankings = [], [], []
     for query in range(min(WARM, count)):
         way.search(query, TOP)
     for query in range(count):
@@ -147,9 +151,9 @@ def measure(way: Way, inputs: Inputs, path: Path) -> dict[str, Any]:
         start = time.perf_counter()
         best = way.search(query, TOP)
         taken.append(time.perf_counter() - start)
-        found.append(best)
+        rankings.append(best)
     deep = [way.search(query, DEEP) for query in range(min(DEEP_QUERIES, count))]
-    np.savez(path.with_suffix(".npz"), top=padded(found, TOP), deep=padded(deep, DEEP))
+    np.savez(path.with_suffix(".npz"), top=padded(rankings, TOP), deep=padded(deep, DEEP))
     row = {
         "name": way.name,
         "representation": way.representation,
@@ -187,4 +191,4 @@ def distinct(documents: Sequence[int], top: int) -> list[int]:
 def size_of(path: Path) -> int:
     """Add up a folder's files; what one has set aside and not written to is not counted."""
     facts = [file.stat() for file in path.rglob("*") if file.is_file()]
-    return sum(min(one.st_size, 512 * one.st_blocks) for one in facts)
+    return sum(min(fact.st_size, 512 * fact.st_blocks) for fact in facts)

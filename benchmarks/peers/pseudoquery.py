@@ -66,7 +66,11 @@ def ways(inputs: Inputs, folder: Path) -> Iterator[Way]:
 def make(inputs: Inputs, name: str, kind: str, folder: Path) -> Made:
     vectors = inputs.vectors(name)
     told = inputs.facts["texts"]
-    texts = inputs.texts("documents") if told else [f"text {one}" for one in range(vectors.count)]
+    texts = (
+        inputs.texts("documents")
+        if told
+        else [f"text {document}" for document in range(vectors.count)]
+    )
     questions = inputs.texts("queries") if told else []
     start = time.perf_counter()
     settings = Settings("", "", vectors.documents.shape[1], {}, vector_type=kind)
@@ -114,8 +118,10 @@ def searching(
             request = RankRequest([text], top, None, False, mode, settings)
             vectors = [made.vectors.query(query)]
             (ranking,) = rank(snapshot, request, vectors, made.structures, made.representation)
-            found: list[int] = np.searchsorted(snapshot.view.ordinals, ranking.ordinals).tolist()
-        return found
+            positions: list[int] = np.searchsorted(
+                snapshot.view.ordinals, ranking.ordinals
+            ).tolist()
+        return positions
 
     return search
 

@@ -47,8 +47,8 @@ def opened(folder: Path, effort: int, override: bool = False) -> Any:
 
 def searching(index: Any, vectors: Vectors) -> Callable[[int, int], Sequence[int]]:
     def search(query: int, top: int) -> Sequence[int]:
-        found = index(vectors.query(query)[None], k=top)
-        return [int(hit["id"]) for hit in found[0]]
+        ranking = index(vectors.query(query)[None], k=top)
+        return [int(hit["id"]) for hit in ranking[0]]
 
     return search
 

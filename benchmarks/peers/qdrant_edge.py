@@ -61,8 +61,8 @@ def build(vectors: Vectors, folder: Path) -> Any:
     for start in range(0, vectors.count, ADDED_AT_ONCE):
         points = []
         for number in range(start, min(start + ADDED_AT_ONCE, vectors.count)):
-            own = vectors.document(number).tolist()
-            points.append(Point(number, {"vector": own if several else own[0]}))
+            matrix = vectors.document(number).tolist()
+            points.append(Point(number, {"vector": matrix if several else matrix[0]}))
         shard.update(UpdateOperation.upsert_points(points))
     shard.optimize()
     shard.flush()
@@ -75,10 +75,10 @@ def searching(
     several = vectors.widest > 1
 
     def search(query: int, top: int) -> Sequence[int]:
-        own = vectors.query(query).tolist()
-        nearest = Query.Nearest(own if several else own[0], using="vector")
-        found = shard.query(QueryRequest(limit=top, query=nearest, params=parameters))
-        return [point.id for point in found]
+        matrix = vectors.query(query).tolist()
+        nearest = Query.Nearest(matrix if several else matrix[0], using="vector")
+        points = shard.query(QueryRequest(limit=top, query=nearest, params=parameters))
+        return [point.id for point in points]
 
     return search
 

@@ -281,14 +281,14 @@ def _checks(texts: Sequence[Row], random: Sequence[Row]) -> list[str]:
     graphs = [row for row in random if row["peer"] == OURS and row["effort"] is not None]
     for peer in ("qdrant_edge", "lancedb"):
         for row in (row for row in random if row["peer"] == peer and row["effort"] is not None):
-            able = [one for one in graphs if one["recall@10"] >= row["recall@10"]]
+            able = [graph for graph in graphs if graph["recall@10"] >= row["recall@10"]]
             theirs = f"{NAMES[peer]}, {label(row)}, recall {row['recall@10']:.3f}"
             if not able:
                 lines.append(
                     f"| {theirs}: two steps at no lower recall | none | ≤ 1 | **missed** |"
                 )
                 continue
-            best = min(able, key=lambda one: float(one["median_ms"]))
+            best = min(able, key=lambda graph: float(graph["median_ms"]))
             what = f"{label(best)}, recall {best['recall@10']:.3f} / {theirs}"
             lines.append(_check(what, best["median_ms"] / row["median_ms"], 1.0))
     late = [row for row in texts if row["peer"] == "sentence_transformers"]
@@ -381,7 +381,9 @@ def _save(plt: Any, figure: Any, path: Path, rows: Sequence[Row]) -> None:
         "tokens": "all tokens",
         "words": "words",
     }
-    handles = [Line2D([], [], color=COLOURS[one], linewidth=3, label=NAMES[one]) for one in peers]
+    handles = [
+        Line2D([], [], color=COLOURS[peer], linewidth=3, label=NAMES[peer]) for peer in peers
+    ]
     handles += [
         Line2D([], [], color="grey", marker=MARKERS[one], linestyle="", label=told[one])
         for one in kinds

@@ -31,8 +31,8 @@ def one_vector(vectors: Vectors) -> Way:
     seconds = time.perf_counter() - start
 
     def search(query: int, top: int) -> Sequence[int]:
-        asked = torch.from_numpy(vectors.query(query))
-        hits = util.semantic_search(asked, corpus, top_k=top, score_function=util.dot_score)
+        query_vectors = torch.from_numpy(vectors.query(query))
+        hits = util.semantic_search(query_vectors, corpus, top_k=top, score_function=util.dot_score)
         return [int(hit["corpus_id"]) for hit in hits[0]]
 
     return Way("semantic_search", "one", search, seconds, corpus.nbytes)
@@ -41,18 +41,20 @@ def one_vector(vectors: Vectors) -> Way:
 def all_tokens(vectors: Vectors) -> Way:
     start = time.perf_counter()
     order = np.argsort(np.diff(vectors.offsets), kind="stable")
-    corpus = [torch.from_numpy(np.array(vectors.document(one), np.float32)) for one in order]
+    corpus = [
+        torch.from_numpy(np.array(vectors.document(position), np.float32)) for position in order
+    ]
     seconds = time.perf_counter() - start
 
     def search(query: int, top: int) -> Sequence[int]:
         scores = util.maxsim([torch.from_numpy(vectors.query(query))], corpus)[0]
         best = scores.topk(min(top, len(corpus))).indices
-        found: list[int] = order[best.numpy()].tolist()
-        return found
+        positions: list[int] = order[best.numpy()].tolist()
+        return positions
 
-    kept = {"on disk": str(vectors.documents.dtype), "compared in": "float32"}
+    types = {"on disk": str(vectors.documents.dtype), "compared in": "float32"}
     size = vectors.documents.nbytes
-    return Way("exact MaxSim", "tokens", search, seconds, size, settings=kept)
+    return Way("exact MaxSim", "tokens", search, seconds, size, settings=types)
 
 
 if __name__ == "__main__":

@@ -133,10 +133,12 @@ def test_a_report_trains_nothing(data: Path, tmp_path: Path, tiny_model_path: st
     options = ["--data", str(data), "--out", str(tmp_path / "new"), "--model", tiny_model_path]
     main(["experiment", "table5", *options, "--small", "--report"])
     assert "| BM25 (SQLite FTS5) |" in (tmp_path / "new" / "table5.md").read_text()
-    options = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
-    assert [result["row"] for result in run_experiment(options, lambda _: None)] == ["bm25"]
+    stored_only = replace(order(data, tmp_path / "out", tiny_model_path, seeds=3), report=True)
+    assert [result["row"] for result in run_experiment(stored_only, lambda _: None)] == ["bm25"]
     run_experiment(order(data, tmp_path / "out", tiny_model_path), lambda _: None)
-    rows = [(result["row"], result["seed"]) for result in run_experiment(options, lambda _: None)]
+    rows = [
+        (result["row"], result["seed"]) for result in run_experiment(stored_only, lambda _: None)
+    ]
     assert rows == [("bm25", 0), ("pseudo-4", 0)]
 
 

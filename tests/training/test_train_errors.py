@@ -27,7 +27,9 @@ def test_queries_that_a_teacher_left_out_are_counted(
     train(config)
     assert warnings(caplog) == [f"{path} has no scores for 22 of the 24 queries."]
     write_scores({"q0-0": {"d0": 1.0, "d1": 0.0}}, path)
-    with pytest.raises(CorpusError, match=r"none of the queries .* by its dataset and its id, as 'set q0-0'"):
+    with pytest.raises(
+        CorpusError, match=r"none of the queries .* by its dataset and its id, as 'set q0-0'"
+    ):
         train(replace(config, output=str(tmp_path / "other")))
 
 
