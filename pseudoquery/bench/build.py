@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -93,29 +93,33 @@ def bench_build(
                     _describe_memory(searched),
                 ),
             ]
-    checks = []
-    if len(sizes) > 1:
-        few, many = costs[min(sizes)], costs[max(sizes)]
-        between = f"from {min(sizes):,} to {max(sizes):,} documents"
-        checks = [
-            Check(
-                f"growth of memory {between}, {name}",
-                (getattr(many[step], kind) - getattr(few[step], kind)) / 1e6,
-                ALLOWED_GROWTH / 1e6,
-                unit="MB",
-            )
-            for step, name, kind in (
-                (0, "building, all that is resident", "resident"),
-                (1, "making codes, without mapped files", "private"),
-            )
-        ]
     data = {
         "k": k,
         "dimension": dimension,
         "documents_in_a_commit": batch,
         "disk_gb_per_s": round(speed / 1e9, 2),
     }
-    return Report("build", data, rows, checks)
+    return Report("build", data, rows, _check_growth(costs))
+
+
+def _check_growth(costs: Mapping[int, Sequence[StepCost]]) -> list[Check]:
+    """Compare the memory of building, and of making codes, at the smallest and largest size."""
+    if len(costs) < 2:
+        return []
+    few, many = costs[min(costs)], costs[max(costs)]
+    between = f"from {min(costs):,} to {max(costs):,} documents"
+    return [
+        Check(
+            f"growth of memory {between}, {name}",
+            (getattr(many[step], kind) - getattr(few[step], kind)) / 1e6,
+            ALLOWED_GROWTH / 1e6,
+            unit="MB",
+        )
+        for step, name, kind in (
+            (0, "building, all that is resident", "resident"),
+            (1, "making codes, without mapped files", "private"),
+        )
+    ]
 
 
 def write_speed(folder: Path) -> float:

@@ -133,13 +133,7 @@ def _make_jobs(
         proven = sum(ranking.certified for ranking in rankings) / batch
         recall = _recall(rankings, truth)
         notes[name] = f"{scored:,.0f} scored, {proven:.0%} proven, recall {recall:.3f}"
-        if isinstance(step, Int8Scan):  # a query is two vectors of 8 bits
-            compared, work, kind = numbers, 4 * numbers * len(matrix), "int8"
-        elif step.exhaustive:
-            compared, work, kind = 4 * numbers, 2 * numbers * len(matrix), "float32"
-        else:  # at the very least, it reads the documents that it scores
-            compared = int(scored * numbers / len(view.ordinals))
-            work, kind = 2 * compared * len(matrix), "float32"
+        compared, work, kind = _count_work(step, view, numbers, len(matrix), scored)
         jobs[name] = lambda: rank(next_query())
         jobs[f"{name} ×{batch}"] = lambda: rank(queries)
         floors[name] = floor(compared)
@@ -152,6 +146,19 @@ def _make_jobs(
     for structure in structures:
         add(f"two steps, {structure}", views[first], build_faiss(structure, views[first]))
     return jobs, floors, notes
+
+
+def _count_work(
+    step: FaissIndex | Int8Scan, view: VectorView, numbers: int, queries: int, scored: float
+) -> tuple[int, int, str]:
+    """Return the bytes that a first step reads, its operations for all queries, and their type."""
+    if isinstance(step, Int8Scan):  # a query is two vectors of 8 bits
+        return numbers, 4 * numbers * queries, "int8"
+    if step.exhaustive:
+        return 4 * numbers, 2 * numbers * queries, "float32"
+    # At the very least, it reads the documents that it scores.
+    compared = int(scored * numbers / len(view.ordinals))
+    return compared, 2 * compared * queries, "float32"
 
 
 def _recall(rankings: Sequence[Ranking], truth: Sequence[Ranking]) -> float:

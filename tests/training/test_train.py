@@ -244,7 +244,7 @@ def test_the_commands(config: Config, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "can't be read as a TOML file" in capsys.readouterr().err
 
 
-def test_material_can_be_shared(config: Config, tmp_path: Path) -> None:
+def test_tokenised_texts_can_be_shared(config: Config, tmp_path: Path) -> None:
     model = load_model(config.model, device="cpu")
     tokenised = tokenise_sets(
         model, [make_training_set(load_dataset(str(tmp_path / "set"), "train"))]
