@@ -16,6 +16,7 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 from torch import Tensor
 
+from pseudoquery.encoding.embed import TokenEncoder, WindowBatch, pad_windows, run_windows
 from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.encoding.token_cache import Windowed
 from pseudoquery.encoding.windows import Task
@@ -33,18 +34,17 @@ def collate(texts: Sequence[Windowed]) -> dict[str, Tensor]:
     """Pad a batch to (texts, windows, width); what is padding has the attention mask 0."""
     windows = max(len(text.ids) for text in texts)
     width = _round_width(max(len(ids) for text in texts for ids in text.ids))
-    shape = (len(texts), windows, width)
-    batch = {
-        "input_ids": np.zeros(shape, np.int64),
-        "attention_mask": np.zeros(shape, np.int64),
-        "kept": np.zeros(shape, np.bool_),
+    nothing = np.zeros(0, np.int32), np.zeros(0, np.bool_)
+    flat = []
+    for text in texts:
+        flat += [*zip(text.ids, text.kept, strict=True)]
+        flat += [nothing] * (windows - len(text.ids))
+    padded = pad_windows(flat, width)
+    names = ("input_ids", "attention_mask", "kept")
+    return {
+        name: values.view(len(texts), windows, width)
+        for name, values in zip(names, padded, strict=True)
     }
-    for row, text in enumerate(texts):
-        for place, (ids, kept) in enumerate(zip(text.ids, text.kept, strict=True)):
-            batch["input_ids"][row, place, : len(ids)] = ids
-            batch["attention_mask"][row, place, : len(ids)] = 1
-            batch["kept"][row, place, : len(ids)] = kept
-    return {name: torch.from_numpy(value) for name, value in batch.items()}
 
 
 class WindowedEncoder(MultiVectorEncoder):
@@ -54,10 +54,11 @@ class WindowedEncoder(MultiVectorEncoder):
         """Embed a batch as ever or, if its token ids are (texts, windows, width), whole texts."""
         if input["input_ids"].dim() == 2:
             return super().forward(input, **kwargs)
-        pooled: dict[str, Any] = pooling_of(self)(self._read(input), task=kwargs.get("task"))
+        task = kwargs.get("task")
+        pooled: dict[str, Any] = pooling_of(self)(self._read(input, task), task=task)
         return pooled
 
-    def _read(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def _read(self, batch: dict[str, Any], task: Task | None) -> dict[str, Any]:
         """Run all windows through the encoder; put each text's kept tokens side by side."""
         texts, windows, _ = batch["input_ids"].shape
         ids, mask, kept = (
@@ -66,32 +67,27 @@ class WindowedEncoder(MultiVectorEncoder):
         counts = kept.view(texts, -1).sum(dim=1)
         # One wait for the device, not many: each would let its queue run dry.
         *lengths, longest = torch.cat([mask.sum(dim=1), counts.max()[None]]).tolist()
-        place = (kept.view(texts, -1).cumsum(dim=1) - 1).view_as(ids)
+        position = (kept.view(texts, -1).cumsum(dim=1) - 1).view_as(ids)
         owner = torch.arange(len(ids), device=ids.device)[:, None] // windows
-        # Tokens that are not kept all go to one last place, which is then cut off.
+        # Tokens that are not kept all go to one last position, which is then cut off.
         nowhere = texts * longest
-        target = torch.where(kept.bool(), owner * longest + place, nowhere)
+        target = torch.where(kept.bool(), owner * longest + position, nowhere)
         embeddings, targets = [], []
-        for rows, width, real in _alike(lengths, few_shapes=_wants_few_shapes(ids.device)):
-            rows = rows.to(ids.device)
-            features: dict[str, Any] = {
-                "input_ids": ids[rows, :width],
-                "attention_mask": mask[rows, :width],
-            }
-            for module in list(self)[:-1]:
-                features = module(features)
-            embeddings.append(features["token_embeddings"][:real].flatten(0, 1))
-            targets.append(target[rows[:real], :width].flatten())
+        batches = _batches_alike(lengths, few_shapes=_wants_few_shapes(ids.device))
+        encode = TokenEncoder(list(self)[:-1], task)
+        for part, tokens in run_windows(encode, ids, mask, batches):
+            embeddings.append(tokens.flatten(0, 1))
+            targets.append(target[part.rows, : part.width].flatten())
         values = torch.cat(embeddings)
         whole = values.new_zeros(nowhere + 1, values.shape[-1])
         whole = whole.index_copy(0, torch.cat(targets), values)[:nowhere]
         whole_ids = ids.new_zeros(nowhere + 1).index_copy(0, target.flatten(), ids.flatten())
         whole_ids = whole_ids[:nowhere].view(texts, longest)
-        there = torch.arange(longest, device=ids.device) < counts[:, None]
-        special = torch.isin(whole_ids, pooling_of(self).special_ids.to(ids.device)) & there
+        real = torch.arange(longest, device=ids.device) < counts[:, None]
+        special = torch.isin(whole_ids, pooling_of(self).special_ids.to(ids.device)) & real
         return {
             "token_embeddings": whole.view(texts, longest, -1),
-            "attention_mask": there,
+            "attention_mask": real,
             "special_tokens_mask": special,
         }
 
@@ -104,21 +100,21 @@ def encode_windowed(
     Each batch is (texts, vectors, dim), its mask (texts, vectors), and which texts these are.
     """
     return [
-        (*encode_batch(model, [texts[text] for text in own], task), own)
-        for own in batches_of_like_length(texts, model.device)
+        (*encode_batch(model, [texts[row] for row in rows], task), rows)
+        for rows in batches_of_like_length(texts, model.device)
     ]
 
 
 def batches_of_like_length(texts: Sequence[Windowed], device: torch.device) -> Iterator[list[int]]:
     """Cut texts into batches for one pass each, longest first; yields which texts they are."""
     lengths = [len(text) for text in texts]
-    order = sorted(range(len(texts)), key=lambda text: -lengths[text])
+    order = sorted(range(len(texts)), key=lambda row: -lengths[row])
     limit = ENCODED_TOKENS["cpu" if device.type == "cpu" else "gpu"]
     start = 0
     while start < len(order):
-        own = order[start : start + max(1, limit // max(lengths[order[start]], 1))]
-        yield own
-        start += len(own)
+        rows = order[start : start + max(1, limit // max(lengths[order[start]], 1))]
+        yield rows
+        start += len(rows)
 
 
 def encode_batch(
@@ -141,8 +137,8 @@ def _wants_few_shapes(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _alike(lengths: list[int], *, few_shapes: bool) -> Iterator[tuple[Tensor, int, int]]:
-    """Group windows of like length: the rows of each group, its width, and how many are real.
+def _batches_alike(lengths: list[int], *, few_shapes: bool) -> Iterator[WindowBatch]:
+    """Group windows of like length; an empty window is in no group.
 
     For few shapes, padding makes windows wider, and a repeated row makes batches larger.
     """
@@ -153,4 +149,4 @@ def _alike(lengths: list[int], *, few_shapes: bool) -> Iterator[tuple[Tensor, in
     for key, rows in groups.items():
         width = key if few_shapes else max(lengths[row] for row in rows)
         repeated = -len(rows) % ROWS if few_shapes else 0
-        yield torch.tensor(rows + rows[:1] * repeated), width, len(rows)
+        yield WindowBatch(torch.tensor(rows + rows[:1] * repeated), width, len(rows))

@@ -213,7 +213,7 @@ def test_padding_is_nothing(tiny_model: MultiVectorEncoder) -> None:
 
 def test_few_shapes() -> None:
     lengths = [3, 0, 64, 65, 256, 300, 512, 70]
-    groups = list(windowed._alike(lengths, few_shapes=True))
+    groups = list(windowed._batches_alike(lengths, few_shapes=True))
     assert [(width, real, len(rows)) for rows, width, real in groups] == [
         (64, 2, 32),
         (256, 3, 32),
