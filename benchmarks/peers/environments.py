@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
