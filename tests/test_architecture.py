@@ -115,6 +115,12 @@ def test_an_import_that_goes_up_is_found_wherever_it_stands() -> None:
     assert upward("search.rank", "from pseudoquery.storage.store import FolderStore") == []
 
 
+def test_contributors_are_told_the_same_rule() -> None:
+    page = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    block = page.split("## Imports go down")[1].split("```")[1].strip()
+    assert [set(line.split(" | ")) for line in block.splitlines()] == list(LAYERS)
+
+
 def test_modules_that_only_name_a_path_hold_nothing_else() -> None:
     for name in NAMED_IN_FILES:
         body = ast.parse(MODULES[name].read_text()).body
