@@ -13,7 +13,7 @@ from pseudoquery.version import VERSION
 
 if TYPE_CHECKING:
     from pseudoquery.client import Client
-    from pseudoquery.encoding.model import load_model
+    from pseudoquery.encoding.model import load_model, representation_for
     from pseudoquery.index import Index
     from pseudoquery.search.settings import SearchSettings
 
@@ -34,12 +34,14 @@ __all__ = [
     "__version__",
     "load_model",
     "preset",
+    "representation_for",
 ]
 _LAZY = {
     "Client": "pseudoquery.client",
     "Index": "pseudoquery.index",
     "SearchSettings": "pseudoquery.search.settings",
     "load_model": "pseudoquery.encoding.model",
+    "representation_for": "pseudoquery.encoding.model",
 }
 
 

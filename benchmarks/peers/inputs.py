@@ -25,7 +25,7 @@ from pseudoquery.bench.machine import synthetic_vectors
 from pseudoquery.bench.search import synthetic_queries
 from pseudoquery.corpus.datasets import Dataset
 from pseudoquery.encoding.encode import document_text, encode_queries, pool_texts, read_texts
-from pseudoquery.encoding.model import chosen_representation, load_model
+from pseudoquery.encoding.model import choose_representation, load_model
 from pseudoquery.encoding.pooling import Pooling
 from pseudoquery.errors import CorpusError
 from pseudoquery.method.presets import preset
@@ -240,7 +240,7 @@ def exact_tokens(vectors: Vectors, score: Any, scale: float) -> NDArray[np.int64
 
 
 def _representation(model: str, k: int) -> Representation:
-    return chosen_representation(model, None, k) or preset("recommended", k=k)
+    return choose_representation(model, None, k) or preset("recommended", k=k)
 
 
 def _kept_as(representation: str) -> str:

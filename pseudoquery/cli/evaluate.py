@@ -186,11 +186,11 @@ def _search_queries(dataset: Dataset, options: dict[str, Any], settings: SearchS
 def _build_index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> None:
     """Make an index of the collection as the options say."""
     from pseudoquery.cli.terminal import show_progress
-    from pseudoquery.encoding.model import chosen_representation
+    from pseudoquery.encoding.model import choose_representation
     from pseudoquery.evaluation.evaluate import index_dataset
     from pseudoquery.method.presets import index_settings
 
-    representation = chosen_representation(options["model"], options["preset_name"], options["k"])
+    representation = choose_representation(options["model"], options["preset_name"], options["k"])
     settings = index_settings(options["preset_name"]) | explicit_options(["long"])
     batches = index_dataset(
         dataset, folder, model=options["model"], representation=representation, **settings

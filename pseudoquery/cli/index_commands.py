@@ -287,9 +287,9 @@ def _index_settings(
     from pseudoquery.method.presets import index_settings
 
     if preset_name or k:
-        from pseudoquery.encoding.model import chosen_representation
+        from pseudoquery.encoding.model import choose_representation
 
-        settings["representation"] = chosen_representation(settings["model"], preset_name, k)
+        settings["representation"] = choose_representation(settings["model"], preset_name, k)
     explicit = explicit_options(["long"]) | _milvus_settings(location, first_step)
     return settings | index_settings(preset_name) | explicit
 

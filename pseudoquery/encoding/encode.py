@@ -61,7 +61,11 @@ class Reading:
 def encode_texts(
     model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
 ) -> list[Encoded]:
-    """Encode texts as queries or documents; the result of each is independent of the others."""
+    """Encode texts as queries or documents.
+
+    The texts beside a text change its vectors by no more than rounding: a matrix product adds in an
+    order that depends on its shape.
+    """
     return pool_texts(pooling_of(model), read_texts(model, texts, task, long), task)
 
 
@@ -73,12 +77,13 @@ def read_texts(
     by_text: dict[int, list[Window]] = defaultdict(list)
     for window in windows:
         by_text[window.text].append(window)
-    huge = {text for text, own in by_text.items() if _must_fold(model, own, task)}
-    tokens = _embed_texts(model, {t: own for t, own in by_text.items() if t not in huge}, task)
+    huge = {text for text in by_text if _must_fold(model, by_text[text], task)}
+    short = {text: by_text[text] for text in by_text if text not in huge}
+    tokens = _embed_texts(model, short, task)
     points: dict[int, NDArray[np.int64]] = {}
     for text in huge:
         tokens[text], points[text] = _fold(model, by_text[text], task)
-    spans = {text: _spans(own) for text, own in by_text.items()}
+    spans = {text: _spans(text_windows) for text, text_windows in by_text.items()}
     digits = torch.bfloat16 if precision_of(model) == "bfloat16" else None
     return Reading(tokens, points, spans, frozenset(cut), digits)
 
@@ -95,7 +100,7 @@ def pool_texts(pooling: Pooling, reading: Reading, task: Task) -> list[Encoded]:
 
 
 def document_text(document: Document) -> tuple[str, int]:
-    """Return what of a document is encoded, and where in it the document's own text begins."""
+    """Return the text to encode for a document, and where in it the document's text begins."""
     if not document.title.strip():
         return document.text, 0
     return f"{document.title}\n{document.text}", len(document.title) + 1
@@ -107,7 +112,7 @@ def encode_documents(
     """Encode documents to arrays (vectors, dim); also count those that were cut."""
     texts = [document_text(document)[0] for document in documents]
     encoded = encode_texts(model, texts, "document", long)
-    return [one.vectors for one in encoded], sum(one.cut for one in encoded)
+    return [text.vectors for text in encoded], sum(text.cut for text in encoded)
 
 
 def encode_queries(model: MultiVectorEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -119,12 +124,13 @@ def _embed_texts(
     model: MultiVectorEncoder, by_text: dict[int, list[Window]], task: Task
 ) -> dict[int, Tokens]:
     """Embed the windows of many texts together, then put each text together again."""
-    embedded = iter(embed(model, [window for own in by_text.values() for window in own], task))
+    every = [window for windows in by_text.values() for window in windows]
+    embedded = iter(embed(model, every, task))
     texts = {}
-    for text, own in by_text.items():
-        embeddings = torch.cat([next(embedded) for _ in own])
+    for text, windows in by_text.items():
+        embeddings = torch.cat([next(embedded) for _ in windows])
         ones = torch.ones(len(embeddings), device=embeddings.device)
-        texts[text] = Tokens(embeddings, ones, _special(own).to(embeddings.device))
+        texts[text] = Tokens(embeddings, ones, _special(windows).to(embeddings.device))
     return texts
 
 
@@ -146,7 +152,7 @@ def _fold(
     Also returns which of the kept points each token went into. Special tokens stay as they are, and
     come first, so that the first of all is still [CLS].
     """
-    kept: list[Tokens] = []
+    blocks: list[Tokens] = []
     points: list[Tensor] = []
     total, locality = 0, pooling_of(model).representation.locality
     per_block = max(1, FOLD_BLOCK // window_length(model))
@@ -161,7 +167,7 @@ def _fold(
         point = special + (alive.cumsum(0) - 1)[clusters.assignments[0]]
         point[block.special] = torch.arange(special, device=point.device)
         means = clusters.centroids[0][alive]
-        kept.append(
+        blocks.append(
             Tokens(
                 torch.cat([block.embeddings[block.special], means]),
                 torch.cat([block.weights[block.special], clusters.counts[0][alive]]),
@@ -170,7 +176,7 @@ def _fold(
         )
         points.append(total + point)
         total += len(means) + special
-    embeddings, weights, specials = (torch.cat(parts) for parts in zip(*kept, strict=True))
+    embeddings, weights, specials = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     return Tokens(embeddings, weights, specials), torch.cat(points).cpu().numpy()
 
 
@@ -178,7 +184,7 @@ def _pool(
     pooling: Pooling, tokens: Mapping[int, Tokens], task: Task, digits: torch.dtype | None
 ) -> dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Pool texts of like length together: vectors (vectors, dim) and token owners (tokens,)."""
-    lengths = {text: len(own.weights) for text, own in tokens.items()}
+    lengths = {text: len(tokens[text].weights) for text in tokens}
     order = sorted(tokens, key=lambda text: -lengths[text])
     device = tokens[order[0]].weights.device if order else torch.device("cpu")
     batches = list(batches_by_length(order, lengths, device))
@@ -189,9 +195,9 @@ def _pool(
     alone = device.type != "cpu" or sum(lengths.values()) <= FEW_TOKENS
     pooled = map(pool, batches) if alone else in_threads(pool, batches)
     return {
-        text: own
+        text: vectors
         for batch, done in zip(batches, pooled, strict=True)
-        for text, own in zip(batch, done, strict=True)
+        for text, vectors in zip(batch, done, strict=True)
     }
 
 
@@ -206,12 +212,12 @@ def _pool_batch(
             for parts in zip(*tokens, strict=True)
         ]
         pooled = pooling.vectors(Tokens(*padded), task, digits)
-        places = pooled.mask.cumsum(dim=1) - 1
-        for row, own in enumerate(tokens):
+        positions = pooled.mask.cumsum(dim=1) - 1
+        for row, text in enumerate(tokens):
             vectors = pooled.values[row][pooled.mask[row]].float().cpu().numpy()
-            owners = pooled.owners[row, : len(own.weights)]
+            owners = pooled.owners[row, : len(text.weights)]
             owned = (owners >= 0) & pooled.mask[row][owners.clamp(min=0)]
-            owners = torch.where(owned, places[row][owners.clamp(min=0)], -1)
+            owners = torch.where(owned, positions[row][owners.clamp(min=0)], -1)
             results.append((vectors, owners.cpu().numpy()))
     return results
 

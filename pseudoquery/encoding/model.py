@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +32,7 @@ from pseudoquery.encoding.windowed_encoder import WindowedEncoder
 from pseudoquery.encoding.windows import tokenizer_settings
 from pseudoquery.errors import ModelError
 from pseudoquery.files import sha256_of
-from pseudoquery.method.presets import preset
+from pseudoquery.method.presets import change_representation, preset
 from pseudoquery.method.representation import Representation
 
 DEFAULT_MODEL = "default"
@@ -80,24 +79,24 @@ def load_model(
     Raises:
         ModelError: The model can't be loaded.
     """
-    path = model_place(name)
+    path = locate_model(name)
     try:
         with _no_bar_over_weights():
-            modules, prompts, own = _load_modules(path)
+            modules, prompts, saved = _load_modules(path)
     except _UNREADABLE as error:
         reason = re.split(r"\.?\n|\. |\.$", str(error).strip())[0]
         raise ModelError(
             f"the model {name!r} can't be loaded ({reason}); "
             "give a folder with a sentence-transformers model or the id of one on the Hub."
         ) from error
-    if own is None:
+    if saved is None:
         _read_all_positions(modules[0])
-    settings = representation or (own.representation if own else preset("recommended"))
-    pooling = own
-    if own is None or own.representation != settings:
+    settings = representation or (saved.representation if saved else preset("recommended"))
+    pooling = saved
+    if saved is None or saved.representation != settings:
         pooling = Pooling(dimension=_dimension(modules), **settings.settings())
-        if own:
-            pooling.take_codes(own)
+        if saved:
+            pooling.take_codes(saved)
     model = WindowedEncoder(
         modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
     )
@@ -105,24 +104,46 @@ def load_model(
     return model.float()
 
 
-def chosen_representation(
+def representation_for(name: str = DEFAULT_MODEL, **changes: Any) -> Representation:
+    """Return how a model makes vectors, with some settings changed.
+
+    A model that this package trained fits its settings, such as `scale` and `mix_mean`. They stay
+    what they are unless you change them; a preset would replace them all.
+
+    Args:
+        name: A model, as `load_model` takes it. Its weights are not loaded.
+        changes: Fields of `Representation`.
+
+    Returns:
+        The model's representation or, for a model of others, the preset "recommended".
+
+    Raises:
+        ModelError: There is no such setting, or it can't have this value.
+
+    Examples:
+        >>> representation_for("default", k=4).k
+        4
+    """
+    return change_representation(_saved_representation(name) or preset("recommended"), changes)
+
+
+def choose_representation(
     name: str, preset_name: str | None, k: int | None
 ) -> Representation | None:
-    """Return a preset, or the model's own representation, with another k; None for its own."""
-    if k is None:
-        return preset(preset_name) if preset_name else None
-    if preset_name is None and (own := _saved_representation(name)):
-        return replace(own, k=k)
-    return preset(preset_name or "recommended", k=k)
+    """Return what the options for a preset and k ask for; None if neither is given."""
+    changes = {} if k is None else {"k": k}
+    if preset_name:
+        return preset(preset_name, **changes)
+    return representation_for(name, **changes) if changes else None
 
 
 def _saved_representation(name: str) -> Representation | None:
     """Read how a model saved by this package makes vectors, without loading its weights."""
-    place = model_place(name)
-    listing = load_file_path(place, "modules.json")
+    path = locate_model(name)
+    listing = load_file_path(path, "modules.json")
     for entry in json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []:
         if entry["type"] == OUR_POOLING:
-            return Pooling.load(place, subfolder=entry["path"]).representation
+            return Pooling.load(path, subfolder=entry["path"]).representation
     return None
 
 
@@ -157,8 +178,8 @@ def fingerprint(model: MultiVectorEncoder) -> str:
     return digest.hexdigest()
 
 
-def model_place(name: str) -> str:
-    """Say where a model known by name lies; any other name is a folder or an id on the Hub."""
+def locate_model(name: str) -> str:
+    """Return the folder of a model that we name; any other name is a folder or an id on the Hub."""
     if name == DEFAULT_MODEL:
         return str(BUNDLED_MODEL)
     return str(published_model_path()) if name == PUBLISHED_MODEL else name
@@ -204,15 +225,15 @@ def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]
         package, _, name = entry["type"].rpartition(".")
         module_class: type[Module] = getattr(importlib.import_module(package), name)
         modules.append(module_class.load(path, subfolder=entry["path"]))
-    place = next(entry["path"] for entry in entries if entry["type"] == OUR_POOLING)
+    folder = next(entry["path"] for entry in entries if entry["type"] == OUR_POOLING)
     config = load_file_path(path, "config_sentence_transformers.json")
     saved = json.loads(Path(config).read_text(encoding="utf-8")) if config else {}
-    return _token_level(modules), saved.get("prompts", {}), Pooling.load(path, subfolder=place)
+    return _token_level(modules), saved.get("prompts", {}), Pooling.load(path, subfolder=folder)
 
 
 def _token_level(modules: list[Any]) -> list[Any]:
     """Drop what makes one vector of a sentence; apply a final projection to each token instead."""
-    kept = []
+    token_modules = []
     for module in modules:
         if isinstance(module, SentencePooling):
             continue
@@ -220,10 +241,10 @@ def _token_level(modules: list[Any]) -> list[Any]:
             continue
         if isinstance(module, Dense) and module.module_input_name == "sentence_embedding":
             module.module_input_name = module.module_output_name = "token_embeddings"
-        kept.append(module)
-    if not kept or not hasattr(kept[0], "auto_model"):
+        token_modules.append(module)
+    if not token_modules or not hasattr(token_modules[0], "auto_model"):
         raise ValueError("it has no transformer that makes token embeddings")
-    return kept
+    return token_modules
 
 
 def _read_all_positions(encoder: Any) -> None:

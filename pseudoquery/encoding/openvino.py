@@ -169,7 +169,11 @@ def _digest(encoder: TokenEncoder) -> str:
     digest = hashlib.sha256()
     parts = [f"{name} {version(name)}" for name in ("openvino", "torch", "transformers")]
     # Most modules share one.
-    configs = {id(one.config): one.config for one in encoder.modules() if hasattr(one, "config")}
+    configs = {
+        id(module.config): module.config
+        for module in encoder.modules()
+        if hasattr(module, "config")
+    }
     parts += [repr(encoder), *map(str, configs.values())]
     digest.update("\n".join(parts).encode())
     for name, tensor in sorted(encoder.state_dict().items()):

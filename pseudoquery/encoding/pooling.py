@@ -16,7 +16,7 @@ from sentence_transformers.base import BaseModel
 from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
 from torch import Tensor, nn
 
-from pseudoquery.method.kmeans import kmeans, places_of, positions_of_ranks, random_ranks
+from pseudoquery.method.kmeans import kmeans, positions_of_ranks, random_ranks, relative_positions
 from pseudoquery.method.representation import Representation
 
 
@@ -102,8 +102,8 @@ class Pooling(BaseTokenPooling):
             weights, kind, mix = self._taking_part(tokens), settings.documents, settings.mix_mean
         if kind == "tokens":
             values, mask = tokens.embeddings, weights > 0
-            places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-            owners = places.masked_fill(~mask, -1)
+            positions = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+            owners = positions.masked_fill(~mask, -1)
         else:
             shares = self._shares(kind, tokens, weights, digits)
             if task != "query" and settings.append != "none":
@@ -128,7 +128,7 @@ class Pooling(BaseTokenPooling):
 
     def take_codes(self, other: Pooling) -> None:
         """Keep what another pooling has learnt, if it fits this one's settings."""
-        learnt = all(one.representation.documents == "learnt" for one in (self, other))
+        learnt = all(pooling.representation.documents == "learnt" for pooling in (self, other))
         if learnt and self.codes.shape == other.codes.shape:
             self.codes = other.codes
 
@@ -227,7 +227,7 @@ def _first(weights: Tensor, k: int) -> Tensor:
 
 def _stretches(weights: Tensor, k: int) -> Tensor:
     """(texts, tokens) -> (texts, k, tokens): means of what stands in each k-th of the text."""
-    stretch = (k * places_of(weights)).long().clamp(max=k - 1)
+    stretch = (k * relative_positions(weights)).long().clamp(max=k - 1)
     member = nn.functional.one_hot(stretch, k).mT * weights.unsqueeze(1)
     return member / member.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
 

@@ -36,7 +36,7 @@ def in_precision(model: MultiVectorEncoder, precision: str) -> MultiVectorEncode
 def available(model: MultiVectorEncoder) -> tuple[str, ...]:
     """List the precisions in which this model can compute here."""
     openvino = model.device.type == "cpu" and find_spec("openvino") is not None
-    return tuple(one for one in PRECISIONS if openvino or not by_openvino(one))
+    return tuple(name for name in PRECISIONS if openvino or not by_openvino(name))
 
 
 def precision_of(model: MultiVectorEncoder) -> str:

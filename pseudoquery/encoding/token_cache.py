@@ -20,6 +20,7 @@ from pseudoquery.encoding.windows import Task, Window, split, tokenizer_settings
 from pseudoquery.files import write_atomically
 
 TEXTS_AT_ONCE = 4096
+"""Texts that are tokenised at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,11 @@ def tokenise(
         by_text: dict[int, list[Window]] = defaultdict(list)
         for window in windows:
             by_text[window.text].append(window)
-        tokenised += [_windowed(own, most) for own in by_text.values()]
+        tokenised += [_join_windows(text_windows, most) for text_windows in by_text.values()]
     return tokenised
 
 
-def _windowed(windows: Sequence[Window], most: int | None) -> Windowed:
+def _join_windows(windows: Sequence[Window], most: int | None) -> Windowed:
     """Put a text's windows together, up to the one with which it has `most` tokens."""
     ids, keeps = [], []
     left = most
@@ -96,19 +97,19 @@ def _fingerprint(
     ]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for text in texts:
-        own = text.encode("utf-8", "surrogatepass")
-        digest.update(len(own).to_bytes(8, "little") + own)
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return digest.hexdigest()[:32]
 
 
 def pack(texts: Sequence[Windowed]) -> dict[str, NDArray[Any]]:
     """Lay the windows of all texts end to end."""
-    ids = [own for text in texts for own in text.ids]
-    kept = [own for text in texts for own in text.kept]
+    ids = [window for text in texts for window in text.ids]
+    kept = [window for text in texts for window in text.kept]
     return {
         "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
         "kept": np.concatenate([np.zeros(0, np.bool_), *kept]),
-        "lengths": np.array([len(own) for own in ids], dtype=np.int64),
+        "lengths": np.array([len(window) for window in ids], dtype=np.int64),
         "windows": np.array([len(text.ids) for text in texts], dtype=np.int64),
     }
 

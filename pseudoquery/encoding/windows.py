@@ -64,8 +64,8 @@ def split(
         spans = np.array(batch["offset_mapping"][text], dtype=np.int64).reshape(-1, 2)
         spans = np.where(special[:, None], 0, np.maximum(spans - len(prompt), 0))
         for rows, kept in _cut(added, limit, long):
-            own = [ids[row] for row in rows.tolist()]
-            windows.append(Window(text, own, special[rows], kept, spans[rows]))
+            window_ids = [ids[row] for row in rows.tolist()]
+            windows.append(Window(text, window_ids, special[rows], kept, spans[rows]))
             if long == "truncate" and len(rows) < len(ids):
                 cut.add(text)
     return windows, cut
@@ -87,13 +87,13 @@ def _cut(
     if long == "truncate":
         starts = starts[:1]
     for start in starts:
-        own = read[start : start + room]
-        rows = np.concatenate([before, own, after])
+        part = read[start : start + room]
+        rows = np.concatenate([before, part, after])
         kept = np.ones(len(rows), dtype=bool)
         if start:
             kept[first : first + overlap // 2] = False
         if start != starts[-1]:
-            stop = first + len(own)
+            stop = first + len(part)
             kept[stop - (overlap - overlap // 2) : stop] = False
         yield rows, kept
 

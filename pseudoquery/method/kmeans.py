@@ -4,10 +4,10 @@ A batch is one padded tensor and one weight per token; a weight of zero is paddi
 function of one document's own rows, so a document's result does not depend on its neighbours in the
 batch. On a CPU, one document after the other goes to its fixed point, while it is in the cache. On
 a GPU all go on together, without waiting for the device, or a kernel of our own does the same, one
-pass over the tokens an iteration (`gpu_kmeans`).
+pass over the tokens an iteration (`kmeans_gpu`).
 
-The paper's clusters know nothing of where in the text a token stands. With `locality` they do: the
-place is one more coordinate, so that a cluster is a stretch of the text about one thing.
+The paper's clusters know nothing of a token's position in the text. With `locality` they do: the
+position is one more coordinate, so that a cluster is a stretch of the text about one thing.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def kmeans(
     """
     plain = tokens.detach()
     if runs_kernels(tokens.device):
-        from pseudoquery.method import kmeans_gpu as gpu_kmeans
+        from pseudoquery.method import kmeans_gpu
 
-        if gpu_kmeans.fits(tokens, k):
+        if kmeans_gpu.fits(tokens, k):
             at_intervals = seeding == "equal-interval"
             ranks = None if at_intervals else seed_ranks(weights > 0, k, seeding, seed)
-            found = Clusters(*gpu_kmeans.cluster(plain, weights, k, ranks, iterations, locality))
+            clusters = Clusters(*kmeans_gpu.cluster(plain, weights, k, ranks, iterations, locality))
             if not tokens.requires_grad:
-                return found
-            return _clusters(tokens, weights, found.assignments, k)
-    points = _with_places(plain, weights, k, locality) if locality else plain
+                return clusters
+            return _average(tokens, weights, clusters.assignments, k)
+    points = _with_positions(plain, weights, k, locality) if locality else plain
     points = points.to(torch.float32)
     weights, singles = weights.to(torch.float32), tokens.to(torch.float32)
     with torch.no_grad():
@@ -70,23 +70,24 @@ def kmeans(
         # Reading a flag costs nothing on the CPU, but would stall a GPU's queue; there, further
         # iterations of a converged document repeat its fixed point.
         if points.device.type == "cpu":
-            for own in zip(points, weights, assignments, strict=True):
-                own[2].copy_(_until_fixed(*own, k, iterations))
+            for document in zip(points, weights, assignments, strict=True):
+                document[2].copy_(_until_fixed(*document, k, iterations))
         else:
             for _ in range(iterations):
                 centroids, counts = _means(points, weights, assignments, k)
                 assignments = _assign(points, centroids, counts > 0)
         assignments = assignments.masked_fill(weights == 0, -1)
         assignments = _merge_duplicates(singles.detach(), weights, assignments, k)
-    found = _clusters(singles, weights, assignments, k)
-    return found._replace(centroids=found.centroids.to(tokens.dtype))
+    clusters = _average(singles, weights, assignments, k)
+    return clusters._replace(centroids=clusters.centroids.to(tokens.dtype))
 
 
-def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Tensor:
-    """Give each token one more coordinate, its place in the text.
+def _with_positions(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Tensor:
+    """Give each token one more coordinate, its position in the text.
 
-    Places are counted in k-ths of the text, and a k-th is as far as `locality` times the standard
-    deviation of the document's tokens, so that neither the encoder's scale nor the length matters.
+    Positions are counted in k-ths of the text, and a k-th is as far as `locality` times the
+    standard deviation of the document's tokens, so that neither the encoder's scale nor the length
+    matters.
     """
     points, weights = tokens.to(torch.float32), weights.to(torch.float32)
     total = weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
@@ -96,19 +97,19 @@ def _with_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Te
     # Padding changes the order of a sum, and so its last digits: they must not move a token.
     deviation = variance.sqrt().to(torch.bfloat16).to(torch.float32)
     # From the middle, where half precision has most digits to tell neighbours apart.
-    places = k * (places_of(weights) - 0.5)
+    positions = k * (relative_positions(weights) - 0.5)
     largest = torch.finfo(tokens.dtype).max
-    coordinate = (locality * deviation.unsqueeze(1) * places).to(tokens.dtype)
+    coordinate = (locality * deviation.unsqueeze(1) * positions).to(tokens.dtype)
     return torch.cat([tokens, coordinate.clamp(-largest, largest).unsqueeze(-1)], dim=-1)
 
 
-def places_of(weights: Tensor) -> Tensor:
+def relative_positions(weights: Tensor) -> Tensor:
     """Say where each token's middle stands in its text, from 0 to 1: (texts, tokens)."""
     total = weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
     return (weights.cumsum(dim=1) - weights / 2) / total
 
 
-def _clusters(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:
+def _average(tokens: Tensor, weights: Tensor, assignments: Tensor, k: int) -> Clusters:
     """Take the means of assigned tokens, through which the gradient flows."""
     centroids, counts = _means(tokens.to(torch.float32), weights, assignments, k)
     return Clusters(centroids.to(tokens.dtype), counts, assignments)

@@ -6,8 +6,8 @@ behind a document's last token is never read, the host never waits, and nothing 
 the same input gives the same bits. `kmeans.py` is the reference, and takes over where k
 times the dimension is too large for this, and in single precision, for which tensor cores are slow.
 
-With `locality` a token's place is one more coordinate, which lies beside the tokens: these are not
-copied. How far they scatter, which scales the places, takes one more reading of them before.
+With `locality` a token's position is one more coordinate, which lies beside the tokens: these are
+not copied. How far they scatter, which scales the positions, takes one more reading of them before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import triton
 from torch import Tensor
 
 from pseudoquery.method.gpu import shared_memory
-from pseudoquery.method.kmeans_kernel import STRIP, _cluster, _put_places, _variance
+from pseudoquery.method.kmeans_kernel import STRIP, _cluster, _variance, _write_positions
 
 REGISTERS = 1 << 15
 """The most columns * dimension whose sums one program can hold in registers."""
@@ -92,12 +92,12 @@ def cluster(
     tokens = tokens.contiguous()
     weights = (weights if weights.dtype == torch.bool else weights.float()).contiguous()
     # Triton wants a pointer where none is read.
-    places = find_places(tokens, weights, k, locality) if locality else counts
+    positions = find_positions(tokens, weights, k, locality) if locality else counts
     _cluster[(documents,)](
         tokens,
         weights,
         counts if ranks is None else ranks.to(torch.int64).contiguous(),
-        places,
+        positions,
         centroids,
         counts,
         assignments,
@@ -113,15 +113,15 @@ def cluster(
         TOKENS=chosen.tokens,
         WEIGHTED=weights.dtype != torch.bool,
         GIVEN=ranks is not None,
-        PLACED=bool(locality),
+        POSITIONED=bool(locality),
         num_warps=chosen.warps,
         num_stages=chosen.stages,
     )
     return centroids.to(tokens.dtype), counts, assignments
 
 
-def find_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Tensor:
-    """Find the coordinate that `kmeans` gives each token for its place: (documents, tokens).
+def find_positions(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Tensor:
+    """Find the coordinate that `kmeans` gives each token for its position: (documents, tokens).
 
     The padding behind a document has none.
     """
@@ -129,16 +129,16 @@ def find_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> Ten
     strips = triton.cdiv(dimension, STRIP.value)
     variances = torch.empty(documents, strips, device=tokens.device)
     # In the tokens' precision, as in the reference.
-    places = tokens.new_empty(documents, width)
+    positions = tokens.new_empty(documents, width)
     _variance[(documents * strips,)](
         tokens, weights, variances, width, DIM=dimension, STRIPS=strips, num_warps=2
     )
     largest = torch.finfo(tokens.dtype).max
     # An integer would have a kernel of its own, hence float().
-    _put_places[(documents,)](
-        places, weights, variances, float(locality), width, k, STRIPS=strips, LARGEST=largest
+    _write_positions[(documents,)](
+        positions, weights, variances, float(locality), width, k, STRIPS=strips, LARGEST=largest
     )
-    return places
+    return positions
 
 
 def _columns(k: int) -> int:

@@ -79,12 +79,12 @@ def _rounded(number):
 
 
 @triton.jit(do_not_specialize=["width"])
-def _put_places(
-    places, weights, variances, locality, width, k, STRIPS: tl.constexpr, LARGEST: tl.constexpr
+def _write_positions(
+    positions, weights, variances, locality, width, k, STRIPS: tl.constexpr, LARGEST: tl.constexpr
 ):
-    """Write each token's place: in k-ths of the text from its middle, times a k-th's size."""
+    """Write each token's position: in k-ths of the text from its middle, times a k-th's size."""
     document = tl.program_id(0).to(tl.int64)
-    places += document * width
+    positions += document * width
     weights += document * width
     length, _ = _extent(weights, width)
     variance = 0.0
@@ -101,49 +101,49 @@ def _put_places(
         rows = first + tl.arange(0, BLOCK)
         weight = tl.load(weights + rows, mask=rows < length, other=0).to(tl.float32)
         middle = before + tl.cumsum(weight, axis=0) - weight * 0.5
-        place = unit * (k * (tl.div_rn(middle, total) - 0.5))
-        place = tl.minimum(tl.maximum(place, -LARGEST), LARGEST)
-        tl.store(places + rows, place.to(places.dtype.element_ty), mask=rows < length)
+        position = unit * (k * (tl.div_rn(middle, total) - 0.5))
+        position = tl.minimum(tl.maximum(position, -LARGEST), LARGEST)
+        tl.store(positions + rows, position.to(positions.dtype.element_ty), mask=rows < length)
         before += tl.sum(weight, axis=0)
 
 
 @triton.jit
-def _seed_places(places, seeds, length, k, COLUMNS: tl.constexpr, PLACED: tl.constexpr):
-    """Say where the clusters stand at first (K,); all at 0 if places do not count."""
+def _seed_positions(positions, seeds, length, k, COLUMNS: tl.constexpr, POSITIONED: tl.constexpr):
+    """Say where the clusters stand at first (K,); all at 0 if positions do not count."""
     K: tl.constexpr = COLUMNS // 2
     stands = tl.zeros((K,), tl.float32)
-    if PLACED:
+    if POSITIONED:
         real = (tl.arange(0, COLUMNS) % K < k) & (seeds < length)
-        both = tl.load(places + seeds, mask=real, other=0.0).to(tl.float32)
+        both = tl.load(positions + seeds, mask=real, other=0.0).to(tl.float32)
         stands = _per_cluster(both, K)
     return stands
 
 
 @triton.jit
-def _place(places, rows, length, PLACED: tl.constexpr):
-    """Read the places of tokens; 0 if they do not count."""
-    place = tl.zeros(rows.shape, tl.float32)
-    if PLACED:
-        place = tl.load(places + rows, mask=rows < length, other=0.0).to(tl.float32)
-    return place
+def _position(positions, rows, length, POSITIONED: tl.constexpr):
+    """Read the positions of tokens; 0 if they do not count."""
+    position = tl.zeros(rows.shape, tl.float32)
+    if POSITIONED:
+        position = tl.load(positions + rows, mask=rows < length, other=0.0).to(tl.float32)
+    return position
 
 
 @triton.jit
-def _with_ways(squares, stands, place, PLACED: tl.constexpr):
-    """Squares of means (K,) -> (K, 1), or with those of the ways to tokens' places (K, tokens)."""
+def _with_ways(squares, stands, position, POSITIONED: tl.constexpr):
+    """Squares of means (K,) -> (K, 1); (K, tokens) with those of the ways to tokens' positions."""
     lengths = squares[:, None]
-    if PLACED:
-        way = place[None, :] - stands[:, None]
+    if POSITIONED:
+        way = position[None, :] - stands[:, None]
         lengths = lengths + way * way
     return lengths
 
 
 @triton.jit
-def _add_places(stood, member, places, rows, length, PLACED: tl.constexpr):
-    """Add tokens' places, weighted by member (tokens, COLUMNS), to what stood in each column."""
-    if PLACED:
+def _add_positions(stood, member, positions, rows, length, POSITIONED: tl.constexpr):
+    """Add tokens' positions, weighted by member (tokens, COLUMNS), to what stood in each column."""
+    if POSITIONED:
         # Read again: each thread has other tokens here than where they are compared.
-        stood += member * _place(places, rows, length, PLACED)[:, None]
+        stood += member * _position(positions, rows, length, POSITIONED)[:, None]
     return stood
 
 
@@ -201,7 +201,7 @@ def _halves(centroids, DTYPE: tl.constexpr, COLUMNS: tl.constexpr):
 def _nearest(dots, lengths, alive, COLUMNS: tl.constexpr):
     """Dots with both halves (COLUMNS, tokens) -> the first of the nearest living clusters.
 
-    Lengths (K, 1) are the squares of the means; (K, tokens) if each token's place counts.
+    Lengths (K, 1) are the squares of the means; (K, tokens) if each token's position counts.
     """
     column = tl.arange(0, COLUMNS)
     dots = dots * tl.where(column < COLUMNS // 2, 1.0, 1.0 / LOW)[:, None]
@@ -224,11 +224,11 @@ def _add_members(sums, rows, member, WEIGHTED: tl.constexpr):
 
 
 @triton.jit
-def _mean(sums, filled, PLACED: tl.constexpr):
+def _mean(sums, filled, POSITIONED: tl.constexpr):
     """Divide sums (dims, COLUMNS) by their weight (COLUMNS,); those of an empty cluster are 0."""
     filled = tl.where(filled > 0, filled, 1.0)
     mean = sums / filled
-    if PLACED:
+    if POSITIONED:
         # Stretches of the same token have means that are equal to the bit, and are joined.
         mean = tl.div_rn(sums, filled[None, :])
     return mean
@@ -243,10 +243,10 @@ def _per_cluster(columns, K: tl.constexpr):
 # A batch of another width or size needs no kernel of its own.
 @triton.jit(do_not_specialize=["total", "width", "iterations"])
 def _cluster(
-    tokens, weights, ranks, places, centroids, counts, assignments, labels,
+    tokens, weights, ranks, positions, centroids, counts, assignments, labels,
     total, width, iterations, k,
     DIM: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    TOKENS: tl.constexpr, WEIGHTED: tl.constexpr, GIVEN: tl.constexpr, PLACED: tl.constexpr,
+    TOKENS: tl.constexpr, WEIGHTED: tl.constexpr, GIVEN: tl.constexpr, POSITIONED: tl.constexpr,
 ):  # fmt: skip
     """Cluster one document."""
     K: tl.constexpr = COLUMNS // 2
@@ -257,7 +257,7 @@ def _cluster(
     weights += document * width
     assignments += document * width
     labels += document * width
-    places += document * width
+    positions += document * width
     ranks += document * k
     centroids += document * k * DIM
     counts += document * k
@@ -280,7 +280,7 @@ def _cluster(
         tl.store(centroids + cells, means[c], mask=once[None, :] & (dims[:, None] < DIM))
     tl.debug_barrier()  # What some threads wrote, others now read.
     # A seed that equals an earlier one is dead from the start, as an empty cluster is.
-    stands = _seed_places(places, seeds, length, k, COLUMNS, PLACED)
+    stands = _seed_positions(positions, seeds, length, k, COLUMNS, POSITIONED)
     anyone = tl.full((K,), 1.0, tl.float32)
     alive = (_first_equal(centroids, stands, anyone, k, DIM, K) == single) & (single < k)
     living = alive.to(tl.float32)
@@ -308,7 +308,7 @@ def _cluster(
             weight = tl.load(weights + rows, mask=rows < length, other=0).to(tl.float32)
             known = tl.where(step > 0, length, 0)  # at first there are no labels
             before = tl.load(labels + step % 2 * total + rows, mask=rows < known, other=-1)
-            place = _place(places, rows, length, PLACED)
+            position = _position(positions, rows, length, POSITIONED)
             dots = tl.zeros((COLUMNS, TOKENS), tl.float32)
             kept = ()
             for c in tl.static_range(CHUNKS):
@@ -321,14 +321,14 @@ def _cluster(
                 # Clusters by tokens, so that every warp has tokens of its own.
                 dots = tl.dot(tl.trans(halves[c]), tl.trans(x), dots)
                 kept = kept + (x,)
-            lengths = _with_ways(squares, stands, place, PLACED)
+            lengths = _with_ways(squares, stands, position, POSITIONED)
             label = _nearest(dots, lengths, living > 0, COLUMNS)
             label = tl.where(weight > 0, label, -1)
             changes |= (label != before).to(tl.int32)
             tl.store(labels + (step + 1) % 2 * total + rows, label, mask=rows < length)
             member = tl.where(label[:, None] == cluster[None, :], weight[:, None], 0.0)
             fills += member
-            stood = _add_places(stood, member, places, rows, length, PLACED)
+            stood = _add_positions(stood, member, positions, rows, length, POSITIONED)
             grown = ()
             for c in tl.static_range(CHUNKS):
                 grown = grown + (_add_members(sums[c], kept[c], member, WEIGHTED),)
@@ -337,9 +337,9 @@ def _cluster(
         filled = tl.sum(fills, axis=0)
         means = ()
         for c in tl.static_range(CHUNKS):
-            means = means + (_mean(sums[c], filled, PLACED),)
+            means = means + (_mean(sums[c], filled, POSITIONED),)
         living = _per_cluster(filled, K)
-        if PLACED:
+        if POSITIONED:
             stands = _per_cluster(tl.sum(stood, axis=0), K) / tl.where(living > 0, living, 1.0)
         # The next pass reads the labels that this one wrote, perhaps in other threads.
         tl.debug_barrier()

@@ -28,8 +28,8 @@ def maxsim_matrix(
     The same as `scores.similarity_matrix` with the score "max"; of equal dots, one wins. A document
     without vectors scores minus infinity.
     """
-    owner, place = queries_mask.nonzero(as_tuple=True)
-    tokens = queries[owner, place]
+    owner, position = queries_mask.nonzero(as_tuple=True)
+    tokens = queries[owner, position]
     count, widest = documents_mask.shape
     # Which of two equal tokens wins is all that half of the digits can change.
     parts = _dots(tokens.detach(), documents.detach(), documents_mask, half=tokens.is_cuda)
@@ -48,8 +48,8 @@ def maxsim_scores(
     half: bool = False,
 ) -> Tensor:
     """Score the same, for ranking: without a gradient, and if need be from half of the digits."""
-    owner, place = queries_mask.nonzero(as_tuple=True)
-    parts = _dots(queries[owner, place], documents, documents_mask, half=half)
+    owner, position = queries_mask.nonzero(as_tuple=True)
+    parts = _dots(queries[owner, position], documents, documents_mask, half=half)
     best = torch.cat([dots.amax(dim=2) for dots in parts])
     return _per_query(best.float(), owner, len(queries), documents_mask)
 

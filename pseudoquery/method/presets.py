@@ -6,6 +6,7 @@ in the defaults of `train.Config`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeGuard
 
@@ -71,9 +72,16 @@ def preset(name: str, **changes: Any) -> Representation:
     """
     if name not in PRESETS:
         raise ModelError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+    return change_representation(PRESETS[name], changes)
+
+
+def change_representation(
+    representation: Representation, changes: Mapping[str, Any]
+) -> Representation:
+    """Return a representation with some of its settings changed, if there are such settings."""
     known = {field.name for field in fields(Representation)}
     if unknown := sorted(set(changes) - known):
         raise ModelError(
             f"a representation has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}."
         )
-    return replace(PRESETS[name], **changes)
+    return replace(representation, **changes)

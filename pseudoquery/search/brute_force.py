@@ -1,8 +1,8 @@
 """Rank a whole corpus for many queries at once, by brute force on the model's device.
 
-This is for training and evaluation, where every query is asked of every document; a search of one
-query goes through `search`, which proves its answers. Scores are in single precision, but for
-late interaction while a training in mixed precision mines.
+This is for training and evaluation, where every query is compared with every document. A search
+for one query goes through `two_step`, which proves its answers. Scores are in single precision, but
+for late interaction while a training in mixed precision mines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ELEMENTS = {"cpu": 1 << 24, "gpu": 1 << 29}
 """Dot products held at once."""
 
 EncodedBatch = tuple[Tensor, Tensor, Sequence[int]]
-"""Vectors of some texts (texts, widest, dim), their mask (texts, widest), and the texts' places."""
+"""Vectors of texts (texts, widest, dim), their mask (texts, widest), and the texts' positions."""
 
 
 def rank_all(
@@ -32,16 +32,16 @@ def rank_all(
     settings: Representation,
     top: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the best documents' places (queries, top) and scores; equal ones in corpus order."""
-    asked = sum(len(own) for *_, own in queries)
-    there = sum(len(own) for *_, own in documents)
-    places = torch.empty(asked, min(top, there), dtype=torch.int64)
-    scores = torch.empty(asked, min(top, there))
+    """Return the best documents' positions (queries, top) and scores; ties in corpus order."""
+    query_count = sum(len(rows) for *_, rows in queries)
+    document_count = sum(len(columns) for *_, columns in documents)
+    positions = torch.empty(query_count, min(top, document_count), dtype=torch.int64)
+    scores = torch.empty(query_count, min(top, document_count))
     mixed = torch.is_autocast_enabled("cuda")
-    for values, mask, own in _few_at_once(queries, documents, there):
-        found = torch.empty(len(own), there, device=values.device)
+    for values, mask, rows in _few_at_once(queries, documents, document_count):
+        table = torch.empty(len(rows), document_count, device=values.device)
         for document_values, document_mask, columns in documents:
-            with torch.autocast(values.device.type, enabled=False), _products(values):
+            with torch.autocast(values.device.type, enabled=False), _product_precision(values):
                 if settings.score == "max":
                     scored = settings.scale * maxsim_scores(
                         values, document_values, mask, document_mask, half=mixed and values.is_cuda
@@ -50,16 +50,16 @@ def rank_all(
                     scored = similarity_matrix(
                         values, document_values, mask, document_mask, scale=settings.scale
                     )
-            found[:, torch.tensor(columns, device=found.device)] = scored
-        best = found.sort(dim=1, descending=True, stable=True)
-        rows = torch.tensor(own)
-        places[rows] = best.indices[:, :top].cpu()
-        scores[rows] = best.values[:, :top].cpu()
-    return places.numpy(), scores.numpy()
+            table[:, torch.tensor(columns, device=table.device)] = scored
+        best = table.sort(dim=1, descending=True, stable=True)
+        targets = torch.tensor(rows)
+        positions[targets] = best.indices[:, :top].cpu()
+        scores[targets] = best.values[:, :top].cpu()
+    return positions.numpy(), scores.numpy()
 
 
 @contextmanager
-def _products(queries: Tensor) -> Iterator[None]:
+def _product_precision(queries: Tensor) -> Iterator[None]:
     """Let a GPU's tensor cores multiply where all tokens are compared with all tokens.
 
     Their 10 bits after the point err far less than the sum over a query's tokens differs.
@@ -74,13 +74,13 @@ def _products(queries: Tensor) -> Iterator[None]:
 
 
 def _few_at_once(
-    queries: Sequence[EncodedBatch], documents: Sequence[EncodedBatch], there: int
+    queries: Sequence[EncodedBatch], documents: Sequence[EncodedBatch], document_count: int
 ) -> Iterator[EncodedBatch]:
     """Cut batches of queries so small that their dot products can be held."""
     widest = max((mask.numel() for _, mask, _ in documents), default=1)
-    for values, mask, own in queries:
+    for values, mask, rows in queries:
         limit = ELEMENTS["cpu" if values.device.type == "cpu" else "gpu"]
-        step = max(1, limit // max(widest * values.shape[1], there, 1))
-        for start in range(0, len(own), step):
+        step = max(1, limit // max(widest * values.shape[1], document_count, 1))
+        for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            yield values[part], mask[part], own[part]
+            yield values[part], mask[part], rows[part]

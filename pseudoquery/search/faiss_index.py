@@ -18,6 +18,7 @@ from pseudoquery.storage.vector_view import VectorView
 BLOCK = 16_384
 """Vectors read at once while building."""
 TRAINING = 65_536
+"""Vectors that an IVF structure is trained on, at most."""
 IN_SIGHT = 128
 """Vectors that a search through HNSW keeps in sight at least; with fewer, recall falls."""
 
@@ -37,7 +38,7 @@ class FaissIndex:
 
     @property
     def error(self) -> float:
-        """How far a vector may be from what is compared, where that is to be known."""
+        """How far a vector can be from what is compared: a flat structure holds it exactly."""
         return 0.0
 
     @property
@@ -74,38 +75,38 @@ def build_faiss(kind: str, view: VectorView) -> FaissIndex:
     clusters = max(1, int(4 * view.vector_count**0.5))
     while clusters > 1 and clusters * 39 > view.vector_count:  # what Faiss wants for training
         clusters //= 2
-    recipe = {
+    factory_string = {
         "flat": "Flat",
         "hnsw": "HNSW32",
         "hnsw8": "HNSW32_SQ8",
         "ivf": f"IVF{clusters},Flat",
         "ivf8": f"IVF{clusters},SQ8",
     }[kind]
-    index = faiss.index_factory(dimension, recipe, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(dimension, factory_string, faiss.METRIC_INNER_PRODUCT)
     if kind.startswith("ivf"):
         index.cp.min_points_per_centroid = 1  # Faiss would print a warning for a tiny index
     if not index.is_trained:
         index.train(_sample(view))
-    step = FaissIndex(kind, view.epoch, index)
-    extend(step, view)
-    return step
+    structure = FaissIndex(kind, view.epoch, index)
+    extend(structure, view)
+    return structure
 
 
-def extend(step: FaissIndex, view: VectorView) -> None:
+def extend(structure: FaissIndex, view: VectorView) -> None:
     """Add the vectors that were appended since the structure was built."""
-    for start in range(step.index.ntotal, view.vector_count, BLOCK):
+    for start in range(structure.index.ntotal, view.vector_count, BLOCK):
         block = view.vectors(start, min(start + BLOCK, view.vector_count))
-        step.index.add(block)
+        structure.index.add(block)
 
 
-def clone(step: FaissIndex) -> FaissIndex:
+def clone(structure: FaissIndex) -> FaissIndex:
     """Copy a structure, so that the copy can grow while the original is searched."""
-    return replace(step, index=faiss.clone_index(step.index))
+    return replace(structure, index=faiss.clone_index(structure.index))
 
 
-def write_faiss(step: FaissIndex, path: Path) -> None:
+def write_faiss(structure: FaissIndex, path: Path) -> None:
     """Write a structure straight to a file: memory may hold it once and not twice."""
-    faiss.write_index(step.index, str(path))
+    faiss.write_index(structure.index, str(path))
 
 
 def read_faiss(path: Path, kind: str, epoch: int) -> FaissIndex:

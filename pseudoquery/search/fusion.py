@@ -1,4 +1,4 @@
-"""Words and meaning together: BM25 over SQLite's full text, and two ways to fuse two rankings."""
+"""Words and meaning together: two ways to fuse a ranking by BM25 and one by vectors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FUSIONS: tuple[str, ...] = get_args(Fusion)
 RRF_CONSTANT = 60
 """The constant of Cormack, Clarke and Buettcher (2009)."""
 FUSION_DEPTH = 100
-"""So many of the best of each ranking are fused, or more if more are asked for."""
+"""How many of the best of each ranking are fused; more, if more hits are asked for."""
 ScoredOrdinals = Sequence[tuple[int, float]]
-"""(document number, score), best first."""
+"""(a document's ordinal, its score), best first."""
 
 
 def fuse(

@@ -1,8 +1,8 @@
 """All vectors of a view on a GPU: every document scored in one pass, well enough to prove the best.
 
 What the GPU finds are estimates, off by no more than a bound on the rounding. The documents whose
-estimates come that close to the n-th best are scored again in double precision (`search`), so that
-an answer is the same as without a GPU, to the last bit, and proven in the same way.
+estimates come that close to the n-th best are scored again in double precision (`score_view`), so
+that an answer is the same as without a GPU, to the last bit, and proven in the same way.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class GpuScan:
 
     def begins(self, view: VectorView) -> bool:
         """Say whether these are the first of this view's vectors."""
-        same = (one is other for one, other in zip(self.segments, view.segments, strict=False))
-        return len(self.segments) <= len(view.segments) and all(same)
+        pairs = zip(self.segments, view.segments, strict=False)
+        same = all(segment is other for segment, other in pairs)
+        return same and len(self.segments) <= len(view.segments)
 
     def best(
         self,
@@ -58,11 +59,11 @@ class GpuScan:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Estimate all documents' scores for query vectors (queries, dim); keep the `count` best.
 
-        Returns their places in the view (queries, count) and the estimates, falling in each row.
+        Returns their positions in the view (queries, count) and the estimates, falling in each row.
         """
         from pseudoquery.search.gpu_search import search
 
-        numbers, scores = search(
+        positions, scores = search(
             self.parts,
             torch.from_numpy(queries).to(self.device),
             count,
@@ -70,7 +71,7 @@ class GpuScan:
             score=settings.score,
             allowed=None if allowed is None else torch.from_numpy(allowed),
         )
-        return numbers.cpu().numpy(), scores.double().cpu().numpy()
+        return positions.cpu().numpy(), scores.double().cpu().numpy()
 
 
 def make_gpu_scan(
@@ -89,13 +90,13 @@ def make_gpu_scan(
     parts = known.parts if known else ()
     new = view.segments[len(known.segments) if known else 0 :]
     filled = counts > 0
-    place = torch.device(device)
+    target = torch.device(device)
     return GpuScan(
         view.segments,
-        parts + _sent([one for one in new if len(one.counts)], place),
+        parts + _send([segment for segment in new if len(segment.counts)], target),
         widest,
         None if filled.all() else filled,
-        place,
+        target,
     )
 
 
@@ -104,7 +105,7 @@ def can_grow(scan: GpuScan, view: VectorView) -> bool:
     return len(scan.parts) < PARTS and scan.begins(view)
 
 
-def _sent(segments: Sequence[Segment], device: torch.device) -> tuple[Documents, ...]:
+def _send(segments: Sequence[Segment], device: torch.device) -> tuple[Documents, ...]:
     """Put segments together on the device; where that has no room, take them as they are."""
     from pseudoquery.search.gpu_search import documents
 
@@ -112,16 +113,17 @@ def _sent(segments: Sequence[Segment], device: torch.device) -> tuple[Documents,
         return ()
     if not _have_room(segments, device):
         return tuple(
-            documents(torch.from_numpy(one.vectors), _offsets([one]), _scales([one]))
-            for one in segments
+            documents(torch.from_numpy(segment.vectors), _offsets([segment]), _scales([segment]))
+            for segment in segments
         )
-    count = sum(len(one.vectors) for one in segments)
+    count = sum(len(segment.vectors) for segment in segments)
     first = torch.from_numpy(segments[0].vectors)
     vectors = torch.empty(count, first.shape[1], dtype=first.dtype, device=device)
     start = 0
-    for one in segments:
-        vectors[start : start + len(one.vectors)] = torch.from_numpy(one.vectors)
-        start += len(one.vectors)
+    for segment in segments:
+        stop = start + len(segment.vectors)
+        vectors[start:stop] = torch.from_numpy(segment.vectors)
+        start = stop
     scales = _scales(segments)
     return (
         documents(
@@ -137,15 +139,15 @@ def _have_room(segments: Sequence[Segment], device: torch.device) -> bool:
         return True
     torch.cuda.empty_cache()  # what was freed here is not free to the driver
     free, _ = torch.cuda.mem_get_info(device)
-    return sum(one.vectors.nbytes for one in segments) + SPARE <= free
+    return sum(segment.vectors.nbytes for segment in segments) + SPARE <= free
 
 
 def _offsets(segments: Sequence[Segment]) -> torch.Tensor:
-    counts = np.concatenate([one.counts for one in segments])
+    counts = np.concatenate([segment.counts for segment in segments])
     return torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
 
 def _scales(segments: Sequence[Segment]) -> torch.Tensor | None:
     """Put the lengths of the steps of vectors in 8 bits together."""
-    found = [one.scales for one in segments if one.scales is not None]
-    return torch.from_numpy(np.concatenate(found)) if found else None
+    scales = [segment.scales for segment in segments if segment.scales is not None]
+    return torch.from_numpy(np.concatenate(scales)) if scales else None

@@ -1,8 +1,8 @@
 """Exact search on a GPU: every document scored in one pass over the vectors, the n best kept.
 
-A document's score and number become one 64-bit key, whose order is "larger score first, then the
-smaller number": so the best are the largest keys, and no two keys are equal, whatever the order in
-which programs end. A sample of the documents tells a key that some more than n of all reach: one
+A document's score and position become one 64-bit key, whose order is "larger score first, then the
+smaller position": so the best are the largest keys, and no two keys are equal, whatever the order
+in which programs end. A sample of the documents tells a key that some more than n of all reach: one
 pass then writes down only those, a few thousand for each query, never all scores. If they turn out
 to be fewer than n, or too many, the documents are gone through once more, in pieces.
 """
@@ -62,7 +62,7 @@ class Documents:
         if self.offsets is None:
             first, last, offsets = start * self.width, end * self.width, None
         else:
-            first, last = (int(self.offsets[place]) for place in (start, end))
+            first, last = (int(self.offsets[position]) for position in (start, end))
             offsets = self.offsets[start : end + 1] - first
         scales = None if self.scales is None else self.scales[first:last]
         return replace(self, vectors=self.vectors[first:last], offsets=offsets, scales=scales)
@@ -124,7 +124,7 @@ def documents(
         counts = offsets.diff()
         width = int(counts.max()) if len(counts) else 0
         if len(counts) and width and bool((counts == width).all()):
-            offsets = None  # every place can be told without them
+            offsets = None  # every offset is a multiple of the width
     flat = vectors.reshape(-1, vectors.shape[-1]).contiguous()
     if scales is not None:
         scales = scales.reshape(-1).float()
@@ -143,14 +143,14 @@ def search(
     allowed: Tensor | None = None,
     tile: Tile | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the best documents' numbers (queries, top) and scores; equal ones by number.
+    """Return the best documents' positions (queries, top) and scores; equal ones by position.
 
     Queries (queries, dim) are on the GPU. In single precision they count with 22 bits (16 beside
     bfloat16 vectors), at the cost of two products; rounded to the vectors' type, of one. 8-bit
     vectors are multiplied as integers, with three of a query. The scale is above 0. Allowed
-    (documents,) is True where a document takes part; where too few do, the numbers are -1. Several
-    corpora are numbered through. What is on the host is sent over piece by piece, each while the
-    last is scored.
+    (documents,) is True where a document takes part; where too few do, the positions are -1.
+    Several corpora are numbered through. What is on the host is sent over piece by piece, each
+    while the last is scored.
     """
     if scale <= 0:
         raise ValueError(f"scale is {scale}; it must be above 0")
@@ -164,27 +164,27 @@ def search(
         raise ValueError(f"a document has {widest} vectors; at most {WIDEST} fit a program")
     nothing = torch.full((len(queries), min(top, count)), NOTHING, device=queries.device)
     if not nothing.numel():
-        return _decoded(nothing)
+        return _decode(nothing)
     question = _question(parts[0], queries, top, scale, score, tile)
     if allowed is not None:
         allowed = allowed.to(device=queries.device, dtype=torch.bool)
-    found, enough, base = [], [], 0
+    best, enough, base = [], [], 0
     for part in parts:
-        own = None if allowed is None else allowed[base : base + part.count]
+        allowed_part = None if allowed is None else allowed[base : base + part.count]
         if part.vectors.device != queries.device:
-            found.append(_best_of_host(part, question, own, base))
+            best.append(_best_of_host(part, question, allowed_part, base))
         elif part.count <= max(DENSE, _capacity(top)):
-            found.append(_all_keys(part, question, own, base=base))
+            best.append(_all_keys(part, question, allowed_part, base=base))
         else:
-            keys, fitting = _sampled_best(part, question, own, base)
-            found.append(keys)
+            keys, fitting = _sampled_best(part, question, allowed_part, base)
+            best.append(keys)
             enough.append(fitting)
         base += part.count
-    answer = _decoded(_largest(found, top))
+    answer = _decode(_largest(best, top))
     # The host waits only here, when everything that there is to do has been handed over.
     if all(map(bool, enough)):
         return answer
-    return _decoded(_best_in_pieces(parts, question, allowed))
+    return _decode(_best_in_pieces(parts, question, allowed))
 
 
 def _question(
@@ -236,30 +236,31 @@ def _best_in_pieces(
     parts: Sequence[Documents], question: _Question, allowed: Tensor | None
 ) -> Tensor:
     """Find the largest keys without a bound, for a corpus in an order that misleads a sample."""
-    found: list[Tensor] = []
+    best: list[Tensor] = []
     base = 0
     for part in parts:
-        own = None if allowed is None else allowed[base : base + part.count]
+        allowed_part = None if allowed is None else allowed[base : base + part.count]
         if part.vectors.device != question.parts.device:
-            found = [_largest([*found, _best_of_host(part, question, own, base)], question.top)]
+            keys = _best_of_host(part, question, allowed_part, base)
+            best = [_largest([*best, keys], question.top)]
         else:
             for first in range(0, part.count, DENSE):
-                keys = _all_keys(part, question, own, base=base, first=first, most=DENSE)
-                found = [_largest([*found, keys], question.top)]
+                keys = _all_keys(part, question, allowed_part, base=base, first=first, most=DENSE)
+                best = [_largest([*best, keys], question.top)]
         base += part.count
-    return found[0]
+    return best[0]
 
 
 def _best_of_host(
     corpus: Documents, question: _Question, allowed: Tensor | None, base: int
 ) -> Tensor:
     """Find the same where the vectors are on the host."""
-    found: list[Tensor] = []
-    for start, piece in _streamed(corpus, question.parts.device):
-        own = None if allowed is None else allowed[start : start + piece.count]
-        keys = _all_keys(piece, question, own, base=base + start)
-        found = [_largest([*found, keys], question.top)]
-    return _largest(found, question.top)
+    best: list[Tensor] = []
+    for start, piece in _stream(corpus, question.parts.device):
+        allowed_part = None if allowed is None else allowed[start : start + piece.count]
+        keys = _all_keys(piece, question, allowed_part, base=base + start)
+        best = [_largest([*best, keys], question.top)]
+    return _largest(best, question.top)
 
 
 def _largest(keys: Sequence[Tensor], top: int) -> Tensor:
@@ -343,22 +344,22 @@ def _launch(
     )
 
 
-def _decoded(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Take keys apart into documents' numbers and scores."""
+def _decode(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Take keys apart into documents' positions and scores."""
     ordered = (keys >> 32).to(torch.int32)
     scores = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32)
-    numbers = 0x7FFFFFFF - (keys & 0xFFFFFFFF)
+    positions = 0x7FFFFFFF - (keys & 0xFFFFFFFF)
     nothing = keys == NOTHING
-    return numbers.masked_fill(nothing, -1), scores.masked_fill(nothing, -torch.inf)
+    return positions.masked_fill(nothing, -1), scores.masked_fill(nothing, -torch.inf)
 
 
-def _streamed(corpus: Documents, device: torch.device) -> Iterator[tuple[int, Documents]]:
+def _stream(corpus: Documents, device: torch.device) -> Iterator[tuple[int, Documents]]:
     """Send pieces to the device, each while the one before is worked on; pinned memory is fast."""
     starts = range(0, corpus.count, DENSE)
     parts = [(start, corpus.part(start, min(start + DENSE, corpus.count))) for start in starts]
     if device.type != "cuda":
         for start, part in parts:
-            yield start, _sent(part, device, None)
+            yield start, _send(part, device, None)
         return
     working, copying = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     longest = max(len(part.vectors) for _, part in parts)
@@ -369,23 +370,23 @@ def _streamed(corpus: Documents, device: torch.device) -> Iterator[tuple[int, Do
     arrived = [torch.cuda.Event() for _ in range(2)]
     sent: list[Documents] = []
 
-    def send(place: int) -> None:
-        side = place % 2
+    def send(piece: int) -> None:
+        side = piece % 2
         with torch.cuda.stream(copying):
             copying.wait_event(used[side])
-            sent.append(_sent(parts[place][1], device, buffers[side]))
+            sent.append(_send(parts[piece][1], device, buffers[side]))
             arrived[side].record(copying)
 
     send(0)
-    for place, (start, _) in enumerate(parts):
-        if place + 1 < len(parts):
-            send(place + 1)
-        working.wait_event(arrived[place % 2])
-        yield start, sent[place]
-        used[place % 2].record(working)
+    for piece, (start, _) in enumerate(parts):
+        if piece + 1 < len(parts):
+            send(piece + 1)
+        working.wait_event(arrived[piece % 2])
+        yield start, sent[piece]
+        used[piece % 2].record(working)
 
 
-def _sent(part: Documents, device: torch.device, buffer: Tensor | None) -> Documents:
+def _send(part: Documents, device: torch.device, buffer: Tensor | None) -> Documents:
     vectors = part.vectors.to(device) if buffer is None else buffer[: len(part.vectors)]
     if buffer is not None:
         vectors.copy_(part.vectors, non_blocking=True)

@@ -72,19 +72,19 @@ def _document_scores(dots, scale, FULL: tl.constexpr, SOFTMAX: tl.constexpr):
 
 @triton.jit
 def _write(
-    keys, capacity, key, place, there, query, asked, least, filled, SELECT: tl.constexpr
+    keys, capacity, key, position, actual, query, real_query, least, filled, SELECT: tl.constexpr
 ):  # fmt: skip
-    """Write keys (QUERIES, DOCUMENTS): all, each to its place, or those from `least` on."""
+    """Write keys (QUERIES, DOCUMENTS): all, each to its position, or those from `least` on."""
     if SELECT:
-        bound = tl.load(least + query, mask=asked, other=0)
-        good = (key >= bound[:, None]) & there[None, :] & asked[:, None]
+        bound = tl.load(least + query, mask=real_query, other=0)
+        good = (key >= bound[:, None]) & actual[None, :] & real_query[:, None]
         number = tl.sum(good.to(tl.int32), axis=1)
         slot = tl.atomic_add(filled + query, number, mask=number > 0, sem="relaxed")
         slot = slot[:, None] + tl.cumsum(good.to(tl.int32), axis=1) - 1
         room = good & (slot < capacity)
     else:
-        slot = tl.broadcast_to(place[None, :], key.shape)
-        room = there[None, :] & asked[:, None]
+        slot = tl.broadcast_to(position[None, :], key.shape)
+        room = actual[None, :] & real_query[:, None]
     tl.store(keys + query.to(tl.int64)[:, None] * capacity + slot, key, mask=room)
 
 
@@ -112,22 +112,22 @@ def _score(
     query_blocks = tl.cdiv(queries, QUERIES)
     block = tl.program_id(0) // query_blocks
     query = (tl.program_id(0) % query_blocks) * QUERIES + tl.arange(0, QUERIES)
-    asked = query < queries
+    real_query = query < queries
     asking = tl.minimum(query, queries - 1)  # a query too many repeats the last one
-    place = block * DOCUMENTS + tl.arange(0, DOCUMENTS)
-    document = first + place.to(tl.int64) * stride
-    there = place < count
+    position = block * DOCUMENTS + tl.arange(0, DOCUMENTS)
+    document = first + position.to(tl.int64) * stride
+    actual = position < count
     # All first vectors, then all second ones, and so on: in the tensor cores' layout, a thread then
     # holds all dots of a document, and the softmax over them needs no other thread.
-    row_place = block * DOCUMENTS + tl.arange(0, ROWS) % DOCUMENTS
+    row_position = block * DOCUMENTS + tl.arange(0, ROWS) % DOCUMENTS
     nth = tl.arange(0, ROWS) // DOCUMENTS
-    real = row_place < count
+    real = row_position < count
     if FULL:
-        row_place = tl.minimum(row_place, count - 1)
-    row_document = first + row_place.to(tl.int64) * stride
+        row_position = tl.minimum(row_position, count - 1)
+    row_document = first + row_position.to(tl.int64) * stride
     if FILTERED:
-        there = there & (tl.load(allowed + document, mask=there, other=0) != 0)
-        if tl.max(there.to(tl.int32)) == 0:
+        actual = actual & (tl.load(allowed + document, mask=actual, other=0) != 0)
+        if tl.max(actual.to(tl.int32)) == 0:
             return
         real = real & (tl.load(allowed + row_document, mask=real, other=0) != 0)
     if RAGGED:
@@ -144,7 +144,7 @@ def _score(
     if SCALED:
         dots *= tl.load(scales + source, mask=real, other=0.0)[None, :]
     if not FULL:
-        # Minus infinity, not zero: what isn't there must neither win nor weigh.
+        # Minus infinity, not zero: what is missing must neither win nor weigh.
         dots = tl.where(real[None, :], dots, float("-inf"))
     dots = tl.reshape(dots, (QUERIES, WIDTH, DOCUMENTS))
     scores = _document_scores(dots, scale, FULL, SOFTMAX)
@@ -152,4 +152,4 @@ def _score(
     bits = scores.to(tl.int32, bitcast=True)
     bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     key = (bits.to(tl.int64) << 32) + (0x7FFFFFFF - base - document)[None, :]
-    _write(keys, capacity, key, place, there, query, asked, least, filled, SELECT)
+    _write(keys, capacity, key, position, actual, query, real_query, least, filled, SELECT)

@@ -53,7 +53,7 @@ class Part(NamedTuple):
     segment: Segment
     codes: Int8Codes
     documents: NDArray[np.int64]
-    """Those that have vectors, by their index in the view."""
+    """Those that have vectors, by their positions in the view."""
     starts: NDArray[np.int64]
     """Where the vectors of each of these begin."""
     packed: Packed | None = None
@@ -117,15 +117,15 @@ class Int8Scan:
         dots = np.full((len(queries), count), -np.inf, dtype=np.float32)
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         at_once = max(1, HELD // max(self.total, 1))
-        kept = np.arange(self.total) if allowed is None else np.flatnonzero(allowed)
+        eligible = np.arange(self.total) if allowed is None else np.flatnonzero(allowed)
         for start in range(0, len(queries), at_once):
             halves = split_query(queries[start : start + at_once])
             blocks = [_products(halves, part, slice(None)) for part in self.parts]
             for row, all_dots in enumerate(np.concatenate(blocks, axis=1), start=start):
-                own = all_dots[kept]
-                best = np.lexsort((kept, -own))[:count]
-                dots[row, : len(best)] = own[best]
-                positions[row, : len(best)] = kept[best]
+                eligible_dots = all_dots[eligible]
+                best = np.lexsort((eligible, -eligible_dots))[:count]
+                dots[row, : len(best)] = eligible_dots[best]
+                positions[row, : len(best)] = eligible[best]
         return NearestVectors(dots, positions)
 
 

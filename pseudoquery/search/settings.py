@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from pseudoquery.errors import QueryError
 from pseudoquery.search.fusion import FUSION_DEPTH, FUSIONS, Fusion
-
-if TYPE_CHECKING:
-    pass
 
 Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[str, ...] = get_args(Mode)

@@ -1,4 +1,4 @@
-"""The first step of search: query vectors in, the vectors with the largest dot products out.
+"""The structures of the first step: query vectors in, the vectors with the largest dots out.
 
 Each structure is over all vectors of a view, in their order, so that a position in one is a
 position in the other: a scan in 8 bits, or a Faiss index. Structures are derived data: they grow as
@@ -50,16 +50,16 @@ class Structures:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "derived"
-        self._steps: dict[str, FaissIndex] = {}
+        self._faiss: dict[str, FaissIndex] = {}
         self._scan: Int8Scan | None = None
         self._gpu_scan: GpuScan | None = None
         self._mutex = threading.Lock()
 
-    def get(self, structure: str, view: VectorView) -> FaissIndex | Int8Scan:
+    def get(self, name: str, view: VectorView) -> FaissIndex | Int8Scan:
         """Return a structure that covers exactly this view's vectors."""
-        kind = choose_structure(structure, view)
+        kind = choose_structure(name, view)
         with self._mutex:
-            return self._scanning(view) if kind == "flat8" else self._stepping(kind, view)
+            return self._get_scan(view) if kind == "flat8" else self._get_faiss(kind, view)
 
     def on_gpu(self, view: VectorView) -> GpuScan | None:
         """Return a scan on the GPU, if there is one that can score this view's documents."""
@@ -74,7 +74,7 @@ class Structures:
             self._gpu_scan = make_gpu_scan(view, known)
             return self._gpu_scan
 
-    def _scanning(self, view: VectorView) -> Int8Scan:
+    def _get_scan(self, view: VectorView) -> Int8Scan:
         if self._scan is None or not self._scan.covers(view):
             self._scan = make_scan(view, self._folder, self._scan)
             with suppress(OSError):
@@ -84,18 +84,22 @@ class Structures:
             self._scan = pack_scan(self._scan)
         return self._scan
 
-    def _stepping(self, kind: str, view: VectorView) -> FaissIndex:
-        step = self._steps.get(kind) or self._load(kind)
-        if step is None or step.epoch != view.epoch or step.total > view.vector_count:
-            step = build_faiss(kind, view)
-            self._save(step)
-        elif step.total < view.vector_count:
+    def _get_faiss(self, kind: str, view: VectorView) -> FaissIndex:
+        structure = self._faiss.get(kind) or self._load(kind)
+        if (
+            structure is None
+            or structure.epoch != view.epoch
+            or structure.total > view.vector_count
+        ):
+            structure = build_faiss(kind, view)
+            self._save(structure)
+        elif structure.total < view.vector_count:
             # Another thread may be searching the old one, with a view that ends where it does.
-            step = clone(step)
-            extend(step, view)
-            self._save(step)
-        self._steps[kind] = step
-        return step
+            structure = clone(structure)
+            extend(structure, view)
+            self._save(structure)
+        self._faiss[kind] = structure
+        return structure
 
     def _load(self, kind: str) -> FaissIndex | None:
         """Read a saved structure, if there is one; any doubt means that it is built again."""
@@ -105,25 +109,25 @@ class Structures:
             # Faiss believes what it reads: damage could crash it, or spoil the candidates unseen.
             if sha256_of(path) != known["sha256"]:
                 return None
-            step = read_faiss(path, kind, known["epoch"])
-            return step if step.total == known["vectors"] else None
+            structure = read_faiss(path, kind, known["epoch"])
+            return structure if structure.total == known["vectors"] else None
         except (OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None
 
-    def _save(self, step: FaissIndex) -> None:
+    def _save(self, structure: FaissIndex) -> None:
         """Keep what is expensive to build; a flat structure is as quickly made as read."""
-        if step.exhaustive:
+        if structure.exhaustive:
             return
-        path, facts = self._paths(step.kind)
+        path, facts = self._paths(structure.kind)
         unfinished = path.with_suffix(".tmp")
         try:
             facts.unlink(missing_ok=True)
             path.parent.mkdir(exist_ok=True)
             # Not by way of memory, which may hold the structure once and not twice.
-            write_faiss(step, unfinished)
+            write_faiss(structure, unfinished)
             sha256 = sha256_of(unfinished)
             move_atomically(unfinished, path)
-            known = {"epoch": step.epoch, "vectors": step.total, "sha256": sha256}
+            known = {"epoch": structure.epoch, "vectors": structure.total, "sha256": sha256}
             write_atomically(facts, json.dumps(known).encode())
         except (OSError, RuntimeError):
             # A reader without write permission, or a full disk, can still search.

@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import ModelCardData
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.encoding.model import PUBLISHED_MODEL, model_place, representation_of
+from pseudoquery.encoding.model import PUBLISHED_MODEL, locate_model, representation_of
 from pseudoquery.markdown import format_table
 from pseudoquery.method.representation import Representation
 from pseudoquery.training.batches import TokenisedSets
@@ -106,7 +106,7 @@ def collect_facts(
     figures: Mapping[str, Mapping[str, float]],
 ) -> CardFacts:
     """Collect the facts of a card; of files and folders, only the names."""
-    base = Path(model_place(config.model))
+    base = Path(locate_model(config.model))
     base_id = None if base.exists() else config.model
     if config.model == PUBLISHED_MODEL:
         base_id = PUBLISHED_MODEL_ID

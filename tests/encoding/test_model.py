@@ -25,10 +25,11 @@ from pseudoquery.encoding import model as model_module
 from pseudoquery.encoding.encode import encode_queries, encode_texts
 from pseudoquery.encoding.model import (
     BUNDLED_MODEL,
-    chosen_representation,
+    choose_representation,
     fingerprint,
     load_model,
     published_model_path,
+    representation_for,
     representation_of,
 )
 from pseudoquery.encoding.pooling import Pooling
@@ -433,7 +434,7 @@ def test_the_default_model_is_what_its_recipe_says() -> None:
     # It was trained before there was locality, which its recipe says too.
     as_trained = replace(representation_of(model), locality=0.0, mix_mean=2.0)
     assert as_trained == preset(config.preset, **config.representation)
-    assert chosen_representation("default", None, 5) == replace(representation_of(model), k=5)
+    assert choose_representation("default", None, 5) == replace(representation_of(model), k=5)
     own, other = encode_queries(model, TEXTS)
     assert 0 < float((own * other).sum()) < 0.9, "unit vectors of texts that are little alike"
 
@@ -560,8 +561,20 @@ def test_a_chosen_k_changes_nothing_else(tiny_model_path: str, tmp_path: Path) -
     own = Representation(k=3, scale=7.0, append="mean")
     load_model(tiny_model_path, own, device="cpu").save_pretrained(str(tmp_path / "own"))
     ours = str(tmp_path / "own")
-    assert chosen_representation(ours, None, None) is None
-    assert chosen_representation(ours, None, 5) == Representation(k=5, scale=7.0, append="mean")
-    assert chosen_representation(ours, "paper", 5) == preset("paper", k=5)
-    assert chosen_representation(ours, "paper", None) == preset("paper")
-    assert chosen_representation(tiny_model_path, None, 5) == preset("recommended", k=5)
+    assert choose_representation(ours, None, None) is None
+    assert choose_representation(ours, None, 5) == Representation(k=5, scale=7.0, append="mean")
+    assert choose_representation(ours, "paper", 5) == preset("paper", k=5)
+    assert choose_representation(ours, "paper", None) == preset("paper")
+    assert choose_representation(tiny_model_path, None, 5) == preset("recommended", k=5)
+
+
+def test_a_models_representation_with_changes(tiny_model_path: str, tmp_path: Path) -> None:
+    own = Representation(k=3, scale=7.0, append="mean")
+    load_model(tiny_model_path, own, device="cpu").save_pretrained(str(tmp_path))
+    assert representation_for(str(tmp_path)) == own
+    assert representation_for(str(tmp_path), k=5, append="none") == Representation(k=5, scale=7.0)
+    assert representation_for(tiny_model_path, scale=3.0) == preset("recommended", scale=3.0)
+    assert representation_for(k=4) == replace(representation_for(), k=4)
+    assert representation_for(k=4).scale != preset("recommended", k=4).scale
+    with pytest.raises(ModelError, match="has no setting 'size'"):
+        representation_for(size=4)

@@ -37,10 +37,10 @@ def test_vectors_of_any_length(name: str) -> None:
     for own, other in zip(expected, encode_texts(on_gpu, texts, "document"), strict=True):
         np.testing.assert_allclose(other.vectors, own.vectors, atol=1e-3)
     windowed = encode_windowed(on_gpu, tokenise(on_gpu, texts, "document"), "document")
-    for values, mask, places in windowed:
-        for row, place in enumerate(places):
+    for values, mask, positions in windowed:
+        for row, position in enumerate(positions):
             vectors = values[row][mask[row]].cpu().numpy()
-            np.testing.assert_allclose(vectors, expected[place].vectors, atol=1e-3)
+            np.testing.assert_allclose(vectors, expected[position].vectors, atol=1e-3)
 
 
 @pytest.mark.parametrize(("dtype", "by_kernel"), [(torch.bfloat16, True), (torch.float32, False)])

@@ -15,7 +15,7 @@ from torch import Tensor
 from pseudoquery.method.kmeans import (
     Clusters,
     _merge_duplicates,
-    _with_places,
+    _with_positions,
     kmeans,
     seed_positions,
 )
@@ -77,8 +77,8 @@ def means(
     return found
 
 
-def with_places(points: Points, weights: NDArray[np.float64], k: int, locality: float) -> Points:
-    """Give each point its place as one more coordinate, by definition.
+def with_positions(points: Points, weights: NDArray[np.float64], k: int, locality: float) -> Points:
+    """Give each point its position as one more coordinate, by definition.
 
     The middle of a token's stretch of the text, in k-ths from the middle of the text; a k-th is as
     far as `locality` standard deviations. These are rounded to bfloat16, and must not be near to
@@ -94,8 +94,8 @@ def with_places(points: Points, weights: NDArray[np.float64], k: int, locality: 
     assume(not others)
     rows, before = [], 0.0
     for weight, point in zip(weights, points, strict=True):
-        place = k * ((before + weight / 2) / total - 0.5)
-        rows.append([*point, locality * deviation * place])
+        position = k * ((before + weight / 2) / total - 0.5)
+        rows.append([*point, locality * deviation * position])
         before += weight
     return np.array(rows)
 
@@ -198,7 +198,7 @@ def test_agrees_with_plain_loops(
     seeding=seedings,
     locality=st.floats(0.05, 20.0),
 )
-def test_places_agree_with_plain_loops(
+def test_positions_agree_with_plain_loops(
     seed: int, lengths: list[int], k: int, iterations: int, seeding: Seeding, locality: float
 ) -> None:
     documents = [normal(seed + i, n, 3) for i, n in enumerate(lengths)]
@@ -210,8 +210,8 @@ def test_places_agree_with_plain_loops(
         real = weights[row] > 0
         points, mass = tokens[row, real].double().numpy(), weights[row, real].double().numpy()
         starts = seed_positions(torch.ones(1, len(points), dtype=torch.bool), k, seeding)[0]
-        placed = with_places(points, mass, k, locality)
-        found = _with_places(tokens, weights, k, locality)[row, real, 3]
+        placed = with_positions(points, mass, k, locality)
+        found = _with_positions(tokens, weights, k, locality)[row, real, 3]
         np.testing.assert_allclose(found, placed[:, 3], rtol=1e-5, atol=1e-5 * locality)
         expected = lloyd(placed, mass, starts.tolist(), iterations)
         assert clusters.assignments[row, real].tolist() == expected.assignments.tolist()
@@ -525,7 +525,7 @@ def test_locality_brings_neighbours_together() -> None:
 
 def test_a_stretch_is_about_one_thing() -> None:
     # The topic changes after 16 of 40 tokens. By its content alone, the second token belongs to
-    # the second topic; by its place alone, so would the 20th and not the 17th.
+    # the second topic; by its position alone, so would the 20th and not the 17th.
     document = torch.zeros(1, 40, 2)
     document[0, :16, 0] = document[0, 16:, 1] = 10.0
     document[0, 1] = torch.tensor([4.9, 5.1])
@@ -714,7 +714,7 @@ def test_half_precision_does_not_overflow(locality: float) -> None:
 
 
 def test_places_too_large_for_half_precision_are_its_largest_number() -> None:
-    # The deviation is 60000: only the places of the two middle tokens are below 65504.
+    # The deviation is 60000: only the positions of the two middle tokens are below 65504.
     document = torch.tensor([60000.0, -60000.0] * 6, dtype=torch.float16)[None, :, None]
     clusters = kmeans(document, torch.ones(1, 12), 6, locality=4.0)
     assert clusters.centroids.isfinite().all()
@@ -724,7 +724,7 @@ def test_places_too_large_for_half_precision_are_its_largest_number() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_have_places(dtype: torch.dtype) -> None:
-    # A place is rounded to the type of the tokens, which moves none here.
+    # A position is rounded to the type of the tokens, which moves none here.
     document = normal(6, 1, 32, 8).to(dtype)
     clusters = kmeans(document, torch.ones(1, 32, dtype=dtype), 4, locality=1.0)
     assert clusters.centroids.dtype == dtype
@@ -742,10 +742,10 @@ def test_a_document_that_has_converged_is_left_alone() -> None:
     weights = torch.ones(batch.shape[:2])
     for iterations in (0, 1, 3, 100):
         together = kmeans(batch, weights, 2, iterations=iterations)
-        for place, document in enumerate(batch):
+        for position, document in enumerate(batch):
             alone = kmeans(document[None], weights[:1], 2, iterations=iterations)
-            assert torch.equal(together.assignments[place], alone.assignments[0])
-            torch.testing.assert_close(together.centroids[place], alone.centroids[0])
+            assert torch.equal(together.assignments[position], alone.assignments[0])
+            torch.testing.assert_close(together.centroids[position], alone.centroids[0])
 
 
 def test_threads_change_nothing() -> None:

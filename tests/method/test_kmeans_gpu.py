@@ -55,7 +55,7 @@ def some_weights(seed: int, lengths: list[int], kind: str) -> Tensor:
     """Weights of either type, with padding inside documents and behind them.
 
     Those which are numbers are eighths: their sums are exact, so that every order of adding them
-    puts a token in the same place.
+    puts a token in the same position.
     """
     weights = real_tokens(lengths) * integers(seed, 4, len(lengths), max(*lengths, 1)).abs()
     return weights > 0 if kind == "bool" else weights / 8
@@ -179,8 +179,8 @@ def deviations_are_clear(tokens: Tensor, weights: Tensor) -> bool:
 
 
 def check_places(tokens: Tensor, weights: Tensor, k: int, locality: float) -> None:
-    found = gpu_kmeans.find_places(tokens.to(DEVICE), weights.to(DEVICE), k, locality).cpu()
-    expected = reference._with_places(tokens, weights, k, locality)[..., -1]
+    found = gpu_kmeans.find_positions(tokens.to(DEVICE), weights.to(DEVICE), k, locality).cpu()
+    expected = reference._with_positions(tokens, weights, k, locality)[..., -1]
     assert found.dtype == expected.dtype
     assert found[weights > 0].tolist() == expected[weights > 0].tolist()
 
@@ -221,7 +221,7 @@ def test_places_are_the_references(dtype: torch.dtype, kind: str) -> None:
 def test_places_too_large_for_half_precision_are_its_largest_number() -> None:
     tokens = torch.tensor([60000.0, -60000.0] * 6).half()[None, :, None]
     weights = torch.ones(1, 12)
-    assert reference._with_places(tokens, weights, 6, 4.0)[..., -1].max() == 65504
+    assert reference._with_positions(tokens, weights, 6, 4.0)[..., -1].max() == 65504
     check_places(tokens, weights, 6, 4.0)
     assert with_kernels(tokens, weights, 6, locality=4.0).centroids.isfinite().all()
 
@@ -246,9 +246,9 @@ def test_agrees_with_the_reference_by_place(
     ) -> None:
         weights = some_weights(seed, lengths, kind)
         tokens = normal(seed, *weights.shape, dimension).to(dtype)
-        placed = reference._with_places(tokens, weights, k, locality)
+        placed = reference._with_positions(tokens, weights, k, locality)
         ranks = seed_ranks(weights > 0, k, seeding)
-        # The larger the places, the larger what the two ways of rounding differ by.
+        # The larger the positions, the larger what the two ways of rounding differ by.
         near = 1e-4 * max(1.0, locality) ** 2
         assume(nearest_tie(placed, weights, k, ranks, steps) > near)
         assume(deviations_are_clear(tokens, weights))
@@ -274,7 +274,7 @@ def test_stretches_of_the_same_tokens_are_joined(dtype: torch.dtype) -> None:
         pool, turn = normal(seed, 2, 8).to(dtype), torch.arange(len(stretches)) % 2
         tokens = pool[turn.repeat_interleave(torch.tensor(stretches))][None]
         weights = torch.ones(tokens.shape[:2])
-        placed = reference._with_places(tokens, weights, k, locality)
+        placed = reference._with_positions(tokens, weights, k, locality)
         ranks = seed_ranks(weights > 0, k, "equal-interval")
         assume(nearest_tie(placed, weights, k, ranks, 20) > 1e-4 * max(1.0, locality) ** 2)
         assume(deviations_are_clear(tokens, weights))
@@ -347,8 +347,8 @@ def test_a_mean_of_zero_is_not_an_empty_cluster() -> None:
 @triton.jit
 def join(centroids, counts, assignments, labels, length, k, DIM: tl.constexpr, K: tl.constexpr):
     """Do the last part of the kernel alone."""
-    place = tl.arange(0, K)
-    living = tl.load(counts + place, mask=place < k, other=0.0)
+    position = tl.arange(0, K)
+    living = tl.load(counts + position, mask=position < k, other=0.0)
     kmeans_kernel._join(centroids, counts, assignments, labels, living, length, length, k, DIM, K)
 
 

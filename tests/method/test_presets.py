@@ -56,7 +56,7 @@ def test_vectors_and_not_documents_are_recalled(
         representation=preset(name),
         **index_settings(name),
     )
-    index.add(Document(f"d{place}", f"the king of {place} and the queen") for place in range(40))
+    index.add(Document(f"d{row}", f"the king of {row} and the queen") for row in range(40))
     settings = SearchSettings(**search_settings(name, None))
     answer = index.search("the king of 7", 5, settings=settings)
     assert 5 <= answer.candidates <= 20

@@ -99,7 +99,7 @@ def test_settings_survive_json() -> None:
         assert Representation(**settings) == representation
 
 
-def test_the_papers_clusters_know_no_place() -> None:
+def test_the_papers_clusters_know_no_position() -> None:
     assert Representation().locality == 0
     for name in ("paper", "paper-passage", "paper-document", "paper-openqa", "released-code"):
         assert preset(name).locality == 0

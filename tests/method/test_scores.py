@@ -90,13 +90,13 @@ def test_padding_changes_no_score(dots: list[float], missing: int, data: st.Data
     padded = data.draw(st.permutations(dots + [-math.inf] * missing))
     real = [s for s in padded if s > -math.inf]
     wide, narrow = double(padded), double(real)
-    places = ~wide.isneginf()
+    present = ~wide.isneginf()
     torch.testing.assert_close(softmax_score(wide), softmax_score(narrow))
     assert torch.equal(max_score(wide), max_score(narrow))
-    torch.testing.assert_close(weights(wide)[places], weights(narrow))
-    torch.testing.assert_close(contributions(wide)[places], contributions(narrow))
-    assert (weights(wide)[~places] == 0).all()
-    assert (contributions(wide)[~places] == 0).all()
+    torch.testing.assert_close(weights(wide)[present], weights(narrow))
+    torch.testing.assert_close(contributions(wide)[present], contributions(narrow))
+    assert (weights(wide)[~present] == 0).all()
+    assert (contributions(wide)[~present] == 0).all()
     for score in SCORES:
         ours = document_score(wide[None], cast(Score, score))
         torch.testing.assert_close(ours, document_score(narrow[None], cast(Score, score)))

@@ -21,15 +21,15 @@ TEXTS = [" ".join(WORDS.split()[start : start + 5 + start % 4]) for start in ran
 def test_ranks_as_an_index_does(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
     index = Index.create(tmp_path / "index", model=tiny_model)
     documents = [
-        Document(str(place), text, "king of titles" if place % 3 == 0 else "")
-        for place, text in enumerate(TEXTS)
+        Document(str(position), text, "king of titles" if position % 3 == 0 else "")
+        for position, text in enumerate(TEXTS)
     ]
     index.add(documents)
     texts = [document_text(document)[0] for document in documents]
     queries = ["the king of the river", WORDS, "?!", "zzz unheard"]
     expected = index.rank_many(queries, 10, mode="bm25")
     for found, ranked in zip(rank_by_words(texts, queries, 10), expected, strict=True):
-        assert [str(place) for place, _ in found] == [id_ for id_, _ in ranked]
+        assert [str(position) for position, _ in found] == [id_ for id_, _ in ranked]
         for (_, score), (_, other) in zip(found, ranked, strict=True):
             assert abs(score - other) < 1e-9
 

@@ -22,9 +22,11 @@ def batches(texts: Arrays, size: int, seed: int = 0) -> list[EncodedBatch]:
     for start in range(0, len(order), size):
         own = order[start : start + size]
         values = torch.nn.utils.rnn.pad_sequence(
-            [torch.from_numpy(texts[place]) for place in own], batch_first=True, padding_value=9.0
+            [torch.from_numpy(texts[position]) for position in own],
+            batch_first=True,
+            padding_value=9.0,
         )
-        counts = torch.tensor([len(texts[place]) for place in own])
+        counts = torch.tensor([len(texts[position]) for position in own])
         made.append((values, torch.arange(values.shape[1]) < counts[:, None], own))
     return made
 
@@ -48,9 +50,9 @@ def test_agrees_with_exact_scores(
     counts = np.array([len(own) for own in documents], dtype=np.int64)
     segment = Segment(np.concatenate(documents), np.arange(40, dtype=np.int64), counts)
     view = make_view(0, 0, (segment,), np.zeros(0, np.int64), 10.0)
-    places, scores = rank_all(batches(queries, 3), batches(documents, 9), settings, 15)
-    assert places.shape == scores.shape == (7, 15)
-    for query, best, found in zip(queries, places, scores, strict=True):
+    positions, scores = rank_all(batches(queries, 3), batches(documents, 9), settings, 15)
+    assert positions.shape == scores.shape == (7, 15)
+    for query, best, found in zip(queries, positions, scores, strict=True):
         truth = exact_scores(view, query, np.arange(40), settings)
         np.testing.assert_array_equal(best, np.argsort(-truth, kind="stable")[:15])
         np.testing.assert_allclose(found, truth[best], rtol=1e-4, atol=1e-4)
@@ -60,8 +62,8 @@ def test_a_document_without_vectors_comes_last() -> None:
     documents: Arrays = [np.zeros((0, 2), np.float32), np.array([[-1.0, 0.0]], np.float32)]
     queries: Arrays = [np.array([[1.0, 0.0]], np.float32)]
     settings = preset("recommended")
-    places, scores = rank_all(batches(queries, 1), batches(documents, 2), settings, 5)
-    assert places.tolist() == [[1, 0]]
+    positions, scores = rank_all(batches(queries, 1), batches(documents, 2), settings, 5)
+    assert positions.tolist() == [[1, 0]]
     assert scores[0, 1] == -np.inf
 
 

@@ -26,7 +26,7 @@ from pseudoquery.errors import QueryError
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Document, Explanation, PseudoQuery, Span
-from pseudoquery.search.explain import _passage, _spans, explain
+from pseudoquery.search.explain import _find_passage, _join_spans, explain
 from pseudoquery.search.settings import SearchSettings
 
 TEXT = (
@@ -86,7 +86,7 @@ def test_spans_are_stretches_of_the_text(index: Index, id_: str) -> None:
             covered[span.start : span.end] += 1
             assert text[span.start : span.end].strip(), "a passage has words"
     assert covered.max() == 1, "each token belongs to one pseudo query"
-    letters = [place for place, letter in enumerate(text) if letter.isalnum()]
+    letters = [position for position, letter in enumerate(text) if letter.isalnum()]
     assert covered[letters].all(), "every word takes part"
 
 
@@ -136,7 +136,7 @@ def test_the_winning_passage_is_nearest_to_the_query(shift: int) -> None:
     def winner(words: dict[str, list[float]], *winning: str) -> str:
         own = np.array([word in (winning or words) for word in words])
         query = np.array([[1.0, 0.0]], np.float32)
-        passage = _passage(TEXT, reading_of(words, shift), query, shift, own)
+        passage = _find_passage(TEXT, reading_of(words, shift), query, shift, own)
         assert passage
         return TEXT[passage.start : passage.end]
 
@@ -153,7 +153,7 @@ def test_the_winning_passage_is_nearest_to_the_query(shift: int) -> None:
 def test_no_text_has_no_passage() -> None:
     for text in ("", " \n "):
         query, nothing = np.array([[1.0, 0.0]], np.float32), np.zeros(0, np.bool_)
-        assert _passage(text, reading_of({}), query, 0, nothing) is None
+        assert _find_passage(text, reading_of({}), query, 0, nothing) is None
 
 
 def test_documents_without_text(index: Index) -> None:
@@ -182,14 +182,14 @@ def test_joined_spans_cover_the_tokens_and_no_more(
     tokens: list[tuple[int, int]], text: str
 ) -> None:
     spans = np.array([(start, start + size) for start, size in tokens]).reshape(-1, 2)
-    joined = _spans(spans, text)
-    inside = {place for start, size in tokens for place in range(start, start + size)}
+    joined = _join_spans(spans, text)
+    inside = {position for start, size in tokens for position in range(start, start + size)}
     inside &= set(range(len(text)))
-    covered = {place for span in joined for place in range(span.start, span.end)}
+    covered = {position for span in joined for position in range(span.start, span.end)}
     assert inside <= covered
-    for place in covered - inside:
-        assert text[place].isspace()
-        assert {place - 1, place + 1} <= inside
+    for position in covered - inside:
+        assert text[position].isspace()
+        assert {position - 1, position + 1} <= inside
     for one, other in pairwise(joined):
         assert one.end < other.start, "what touches is joined"
 

@@ -37,7 +37,7 @@ def fulltext() -> Iterator[sqlite3.Connection]:
 
 
 def matches(connection: sqlite3.Connection, query: str) -> list[int]:
-    """Return the places in TEXTS of what matches, as FolderSnapshot.fulltext asks for it."""
+    """Return the positions in TEXTS of what matches, as FolderSnapshot.fulltext asks for it."""
     expression = match_expression(query)
     if not expression:
         return []
@@ -149,7 +149,7 @@ def test_every_document_once_best_first(
 ) -> None:
     fused = fuse(dense, words, fusion, weight)
     assert sorted(document for document, _ in fused) == sorted(dict(dense) | dict(words))
-    found = {document: place for place, document in enumerate(dict(dense) | dict(words))}
+    found = {document: position for position, document in enumerate(dict(dense) | dict(words))}
     assert fused == sorted(fused, key=lambda one: (-one[1], found[one[0]])), "the dense one first"
 
 

@@ -109,7 +109,7 @@ def test_max_of_integers_is_the_references_with_all_its_ties(
                 allowed.to(DEVICE),
                 base=0,
             )
-            found = gpu_search._decoded(keys)
+            found = gpu_search._decode(keys)
         else:
             cut = count // 3
             parts = [corpus.part(0, cut), corpus.part(cut, cut), corpus.part(cut, count)]
