@@ -16,7 +16,6 @@ from sentence_transformers import MultiVectorEncoder
 from pseudoquery import Document, Index, SearchSettings, load_model
 from pseudoquery.encoding.encode import encode_queries
 from pseudoquery.storage.store import folder_store
-from pseudoquery.storage.store import folder_store
 
 MADE = Path(__file__).parent / "made_by_86a5fb7"
 EXPECTED: dict[str, Any] = json.loads((MADE / "expected.json").read_text())

@@ -20,7 +20,6 @@ from pseudoquery.service.one_vector import search_one_vector
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import Running, running
 
-
 ROUNDING = 1e-5
 """Relative. A question encoded beside another differs in its last digits from the same one alone:
 matrix products add in an order that depends on their shape. The scale multiplies the difference."""
