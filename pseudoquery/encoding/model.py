@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from huggingface_hub.utils.tqdm import (
@@ -92,14 +92,13 @@ def load_model(
     if saved is None:
         _read_all_positions(modules[0])
     settings = representation or (saved.representation if saved else preset("recommended"))
-    pooling = saved
-    if saved is None or saved.representation != settings:
+    if saved and saved.representation == settings:
+        pooling = saved
+    else:
         pooling = Pooling(dimension=_dimension(modules), **settings.settings())
         if saved:
             pooling.take_codes(saved)
-    model = WindowedEncoder(
-        modules=[*modules, cast(Pooling, pooling)], prompts=prompts, device=device
-    )
+    model = WindowedEncoder(modules=[*modules, pooling], prompts=prompts, device=device)
     # Weights may be stored in half precision, in which a CPU is slow and an optimiser fails.
     return model.float()
 

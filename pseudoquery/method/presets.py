@@ -1,7 +1,7 @@
-"""The paper's experiments: what its text (Section 4.2) fixes besides how vectors are made.
+"""Presets: representations with a name, and how the paper indexes and searches with its own.
 
-The presets whose names begin with "paper" stand for its tasks. How a model is trained for them is
-in the defaults of `train.Config`.
+The names that begin with "paper" stand for the paper's tasks (Section 4.2). The defaults of
+`training.config` say how a model is trained for them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ RECALLED = 1000
 
 
 def index_settings(preset_name: str | None) -> dict[str, Any]:
-    """Say how documents are indexed: cut at what the encoder reads at once, BERT's 512 tokens."""
+    """Return a preset's settings for an index: the paper cuts documents at 512 tokens."""
     return {"long": "truncate"} if _is_papers(preset_name) else {}
 
 
 def search_settings(preset_name: str | None, k: int | None) -> dict[str, Any]:
-    """Say how documents are searched: each vector is compared with, and R = 1000*k recalled."""
+    """Return a preset's settings for a search: the paper recalls 1000*k vectors, of all."""
     if not _is_papers(preset_name):
         return {}
     return {"structure": "flat", "recall_vectors": RECALLED * (k or preset(preset_name).k)}
@@ -54,14 +54,14 @@ PRESETS: dict[str, Representation] = {
         documents="tokens", query="tokens", special_tokens=True, scale=1.0, score="max"
     ),
 }
+"""Representations by name. `preset` returns one of them, with changes if you like."""
 
 
 def preset(name: str, **changes: Any) -> Representation:
     """Return a representation by its name, with some of its settings changed.
 
-    Examples:
-        >>> preset("recommended", k=8).k
-        8
+    A preset replaces all settings of a model. To change only some of a trained model's, such as the
+    bundled one's, use `representation_for`.
 
     Args:
         name: One of `PRESETS`.
@@ -69,6 +69,10 @@ def preset(name: str, **changes: Any) -> Representation:
 
     Raises:
         ModelError: There is no such preset, or no such setting.
+
+    Examples:
+        >>> preset("recommended", k=8).k
+        8
     """
     if name not in PRESETS:
         raise ModelError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}.")

@@ -1,4 +1,4 @@
-"""How texts become vectors: the settings of the paper's method and of its rivals, and presets.
+"""How texts become vectors: the settings of the paper's method and of its rivals.
 
 A representation is saved inside the model, so that an index, a checkpoint and a result always know
 exactly how their vectors were made.
@@ -28,7 +28,8 @@ SEEDINGS: tuple[str, ...] = get_args(Seeding)
 class Representation:
     """How texts become vectors, and how vectors are compared.
 
-    Start from a preset and change what you like; see `preset`.
+    Start from a preset and change what you like, see `preset`; or from a trained model's settings,
+    see `representation_for`.
     """
 
     documents: DocumentVectors = "pseudo-queries"
