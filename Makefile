@@ -26,7 +26,8 @@ test: .venv/test.stamp chromium
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
   OPENBLAS_CORETYPE=Haswell FAISS_SIMD_LEVEL=AVX2 NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"
 test-avx2: .venv/test.stamp
-	$(AVX2) $(BIN)/pytest -n 2 -k "not openvino" --ignore tests/docs --ignore tests/benchmarks
+	$(AVX2) $(BIN)/pytest -n 2 -k "not openvino" --deselect tests/bench/test_bench.py::test_encode \
+	  --ignore tests/docs --ignore tests/benchmarks
 
 # On engines for several machines, which the tests start on loopback: three Ray nodes; all tests on a
 # milvus-lite, the contract and the kills also on the real Milvus server. A file starts its engine once.
