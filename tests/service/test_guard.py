@@ -135,7 +135,8 @@ def test_cross_origin_can_be_opened(served: Index, origins: tuple[str, ...]) -> 
             assert reply.status == status
             assert reply.headers["access-control-allow-origin"] == echoed
             assert reply.headers["access-control-expose-headers"] == "Retry-After"
-            assert reply.headers["vary"] == "Origin"
+            if echoed != "*":  # the same answer for all origins need not say that it varies
+                assert reply.headers["vary"] == "Origin"
         other = {**PREFLIGHT, "Origin": "https://evil.example.org"}
         refused = service.ask("OPTIONS", "/search", headers=other)
         assert refused.status == (200 if "*" in origins else 403)
