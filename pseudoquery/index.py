@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pseudoquery.corpus.validation import check_document
 from pseudoquery.errors import OnBad, QueryError
 from pseudoquery.method.representation import Representation
+from pseudoquery.once import once_property
 from pseudoquery.records import Added, Answer, Document, Explanation
 from pseudoquery.search.rank import RankedOrdinals, RankRequest, check_request
 from pseudoquery.search.searcher import DocumentReader, FolderSearcher, Searcher, read_hits
@@ -133,7 +134,7 @@ class Index:
         """How texts become vectors in this index."""
         return Representation(**self.settings.representation)
 
-    @cached_property
+    @once_property
     def model(self) -> MultiVectorEncoder:
         """The encoder, loaded on first use.
 

@@ -23,7 +23,7 @@ LAYERS = (
     {"encoding", "corpus", "storage"},
     {"method"},
     {"files", "json_records"},
-    {"markdown", "records", "errors", "version"},
+    {"markdown", "once", "records", "errors", "version"},
 )
 """A room imports from the lines below its own; rooms on one line do not know each other."""
 

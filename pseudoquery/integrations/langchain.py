@@ -17,6 +17,7 @@ except ImportError as error:
 from pydantic import ConfigDict
 
 from pseudoquery.integrations.source import Source, metadata_with_title, search_function
+from pseudoquery.once import once_property
 from pseudoquery.records import Answer, Hit
 from pseudoquery.search.settings import Mode
 
@@ -45,7 +46,7 @@ class PseudoqueryRetriever(BaseRetriever):
     mode: Mode = "dense"
     """"dense", "bm25" or "hybrid"."""
 
-    @cached_property
+    @once_property
     def _search(self) -> Callable[..., Answer]:
         return search_function(self.source)
 

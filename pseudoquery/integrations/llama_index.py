@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import cached_property
 
 try:
     from llama_index.core.callbacks import CallbackManager
@@ -16,6 +15,7 @@ except ImportError as error:
     ) from error
 
 from pseudoquery.integrations.source import Source, metadata_with_title, search_function
+from pseudoquery.once import once_property
 from pseudoquery.records import Answer, Hit
 from pseudoquery.search.settings import Mode
 from pseudoquery.storage.filters import Where
@@ -51,7 +51,7 @@ class PseudoqueryRetriever(BaseRetriever):
         self._source = source
         self._how = {"top": top, "where": where, "exact": exact, "mode": mode}
 
-    @cached_property
+    @once_property
     def _search(self) -> Callable[..., Answer]:
         return search_function(self._source)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation
+from pseudoquery.once import once_property
 from pseudoquery.records import Hit
 from pseudoquery.search.rank import RankedOrdinals, RankRequest, rank_bm25, rank_dense, rank_hybrid
 from pseudoquery.storage.protocols import StoredDocument
@@ -71,7 +71,7 @@ class FolderSearcher:
             rank = rank_hybrid if request.mode == "hybrid" else rank_dense
             yield snapshot, rank(snapshot, request, vectors, self._structures, representation)
 
-    @cached_property
+    @once_property
     def _structures(self) -> Structures:
         from pseudoquery.search.structures import Structures
 
