@@ -24,7 +24,8 @@ test: .venv/test.stamp chromium
 # As on a processor that has AVX2 and neither AVX-512 nor VNNI. OpenVINO's release build can't be
 # limited (openvinotoolkit/openvino#38257), so its tests are left out.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
-  OPENBLAS_CORETYPE=Haswell FAISS_SIMD_LEVEL=AVX2 NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"
+  OPENBLAS_CORETYPE=Haswell FAISS_SIMD_LEVEL=AVX2 NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" \
+  PSEUDOQUERY_KERNEL=avx2
 test-avx2: .venv/test.stamp
 	$(AVX2) $(BIN)/pytest -n 2 -k "not openvino" --deselect tests/bench/test_bench.py::test_encode \
 	  --ignore tests/docs --ignore tests/benchmarks
@@ -82,9 +83,11 @@ install: .venv/demo.stamp
 	@$(BIN)/python $(INSTALL) --constraint $(LOCK) --upgrade pip setuptools
 	@touch $@
 
-.venv/demo.stamp: pyproject.toml .venv/pip.stamp
+.venv/demo.stamp: pyproject.toml $(wildcard pseudoquery/native/*.[ch]) .venv/pip.stamp
 	@echo "Installing pseudoquery and the libraries it needs, with the versions in $(LOCK). This takes a minute or more."
 	@$(BIN)/python $(INSTALL) --constraint $(LOCK) --no-build-isolation --editable .
+	@$(BIN)/python -c "import pseudoquery.native.kernels" 2>/dev/null || \
+	  echo "The C kernels can't be compiled here, so numpy does their work: slower, with the same results."
 	@touch $@
 
 .venv/test.stamp: .venv/demo.stamp

@@ -1,0 +1,1 @@
+"""What is compiled: products of small codes, each with its equal in numpy."""
