@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pseudoquery.errors import IndexFolderError
@@ -16,7 +16,9 @@ from pseudoquery.errors import IndexFolderError
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file beside its target, sync it, and rename it."""
-    path.parent.mkdir(exist_ok=True)
+    if not path.parent.is_dir():
+        path.parent.mkdir(exist_ok=True)
+        sync_folder(path.parent.parent)
     temporary = path.with_suffix(".tmp")
     try:
         with temporary.open("wb") as file:
@@ -44,12 +46,22 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, so that they survive a power cut."""
+    missing = [path for path in folder.parents if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    # A folder that is there already may be what an interrupted run has made and not synced.
+    for path in (folder, *missing):
+        with suppress(PermissionError):  # Whoever may not read it has made nothing in it.
+            sync_folder(path.parent)
+
+
 def replace_folder(target: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a folder beside the target, and rename it when it is on disk."""
     fresh, stale = target.with_name(f"{target.name}.tmp"), target.with_name(f"{target.name}.old")
     for folder in (fresh, stale):
         shutil.rmtree(folder, ignore_errors=True)
-    fresh.mkdir(parents=True)
+    make_folder(fresh)
     try:
         write(fresh)
         sync_files(fresh)
@@ -84,7 +96,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         if os.path.lexists(target):
             raise IndexFolderError(f"{target} is there already; choose another folder.")
         fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-        fresh.mkdir(parents=True)
+        make_folder(fresh)
         try:
             yield fresh
             sync_files(fresh)

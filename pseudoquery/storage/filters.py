@@ -1,5 +1,8 @@
 """Conditions on documents' metadata, compiled to SQL in which every name and value is bound.
 
+A folder with the table `fields` looks values up in it; in an older one, the metadata of every
+document is read.
+
     {"language": "en"}                       equal
     {"year": {">=": 1990, "<": 2000}}        a range
     {"topic": ["law", "history"]}            one of
@@ -13,8 +16,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pseudoquery.errors import QueryError
 
@@ -30,6 +33,15 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
     type(None): ("null",),
 }
 
+_NULL = ("null",)
+_KINDS = {
+    ("true", "false"): "truth",
+    ("integer", "real"): "number",
+    ("text",): "text",
+    _NULL: "null",
+}
+"""What the table `fields` calls types that can be compared."""
+
 _FIELD = r"\s*([^\s<>=!]+)"
 _MEMBER = re.compile(_FIELD + r"\s+in\s+(.+)", re.DOTALL)
 # A second operator after the first, as in == or =>, is a slip, not the beginning of a value.
@@ -38,18 +50,50 @@ _PART = re.compile(r'(?:^|,)\s*("(?:[^"\\]|\\.)*"\s*(?=,|$)|[^,]*)', re.DOTALL)
 """One value of a list; a comma within quotes is part of the value."""
 
 
-def compile_filter(where: Where | None) -> tuple[str, list[Any]]:
+Sql = tuple[str, list[Any]]
+"""An SQL expression and its parameters."""
+
+
+class Matching(NamedTuple):
+    """The documents for which one comparison holds."""
+
+    select: str
+    """The SQL that lists their ordinals; some may come twice."""
+    parameters: list[Any]
+    negated: bool
+    """Whether it is the other documents that are wanted."""
+
+
+def compile_filter(where: Where | None) -> Sql:
     """Turn conditions into an SQL expression over the table `documents`, and its parameters."""
     clauses, parameters = ["1"], []
-    for field, condition in (where or {}).items():
-        if not isinstance(field, str):
-            raise QueryError(f"a filter's field must be a name, not {field!r}.")
-        _check_text(f"the field {field!r} in the filter", field)
-        for operator, value in _comparisons(field, condition):
-            clause, bound = _compare(field, operator, value)
-            clauses.append(clause)
-            parameters.extend(bound)
+    for field, operator, value in _all_comparisons(where):
+        clause, bound = _test_metadata(field, _tests(field, operator, value))
+        clauses.append(f"NOT {clause}" if operator == "!=" else clause)
+        parameters.extend(bound)
     return " AND ".join(clauses), parameters
+
+
+def compile_lookups(where: Where | None) -> list[Matching]:
+    """Turn conditions into look-ups in the table `fields`, one for each comparison."""
+    lookups = []
+    for field, operator, value in _all_comparisons(where):
+        found = [_look_up(field, test) for test in _tests(field, operator, value)]
+        found = found or [("SELECT ordinal FROM documents WHERE 0", [])]
+        parameters = [parameter for _, bound in found for parameter in bound]
+        select = " UNION ALL ".join(select for select, _ in found)
+        lookups.append(Matching(select, parameters, operator == "!="))
+    return lookups
+
+
+def compile_lookup_filter(where: Where | None, ordinal: str) -> Sql:
+    """Turn conditions into an SQL expression over a column of ordinals, by look-ups."""
+    lookups = compile_lookups(where)
+    clauses = [
+        f"{ordinal} {'NOT ' if lookup.negated else ''}IN ({lookup.select})" for lookup in lookups
+    ]
+    parameters = [parameter for lookup in lookups for parameter in lookup.parameters]
+    return " AND ".join(["1", *clauses]), parameters
 
 
 def parse_condition(text: str) -> tuple[str, Any]:
@@ -99,20 +143,36 @@ def _comparisons(field: str, condition: Any) -> list[tuple[str, Any]]:
     return [("=", condition)]
 
 
-def _compare(field: str, operator: str, value: Any) -> tuple[str, list[Any]]:
+def _all_comparisons(where: Where | None) -> Iterator[tuple[str, str, Any]]:
+    """List every comparison as a field, an operator and a value."""
+    for field, condition in (where or {}).items():
+        if not isinstance(field, str):
+            raise QueryError(f"a filter's field must be a name, not {field!r}.")
+        _check_text(f"the field {field!r} in the filter", field)
+        for operator, value in _comparisons(field, condition):
+            yield field, operator, value
+
+
+class _Test(NamedTuple):
+    """A test of values of certain types, such as `>= ?`."""
+
+    types: tuple[str, ...]
+    sql: str
+    bound: list[Any]
+
+
+def _tests(field: str, operator: str, value: Any) -> list[_Test]:
+    """Turn a comparison into tests, of which one must hold; `!=` tests what must not."""
     if operator in _RANGES:
         bound = _checked(field, value)
         if value is None:
             raise QueryError(f"the filter on {field!r} compares with null; only = and != can.")
-        if field == "id":
-            return f"documents.id {operator} ?", [bound]
-        return _any_value(field, _JSON_TYPES[type(value)], f"{operator} ?", [bound])
+        return [_Test(_JSON_TYPES[type(value)], f"{operator} ?", [bound])]
     several = isinstance(value, list | tuple | set | frozenset)
-    clause, parameters = _one_of(field, list(value) if several else [value])
-    return (f"NOT {clause}" if operator == "!=" else clause), parameters
+    return _one_of(field, list(value) if several else [value])
 
 
-def _one_of(field: str, values: list[Any]) -> tuple[str, list[Any]]:
+def _one_of(field: str, values: list[Any]) -> list[_Test]:
     """Compare with a list of any length, bound as one JSON array for each type of value."""
     by_type: dict[tuple[str, ...], list[Any]] = {}
     for value in values:
@@ -121,32 +181,43 @@ def _one_of(field: str, values: list[Any]) -> tuple[str, list[Any]]:
                 f"the filter on {field!r} compares with {value}, which equals nothing."
             )
         by_type.setdefault(_JSON_TYPES[type(value)], []).append(value)
+    return [
+        _Test(types, "IN (SELECT atom FROM json_each(?))", [json.dumps(wanted)])
+        if types != _NULL
+        else _Test(types, "IS NULL", [])
+        for types, wanted in by_type.items()
+    ]
+
+
+def _test_metadata(field: str, tests: list[_Test]) -> Sql:
+    """Test a field's value or, if that is a list, each of its elements."""
     clauses, parameters = ["0"], []
-    for types, wanted in by_type.items():
-        listed = "IN (SELECT atom FROM json_each(?))"
+    for types, test, bound in tests:
         if field == "id":
-            clause, bound = f"documents.id {listed}", [json.dumps(wanted)]
-        elif types == ("null",):
-            clause, bound = _any_value(field, types, "IS NULL", [])
-        else:
-            clause, bound = _any_value(field, types, listed, [json.dumps(wanted)])
-        clauses.append(clause)
-        parameters.extend(bound)
+            clauses.append(f"documents.id {test}")
+            parameters += bound
+            continue
+        named = ", ".join(f"'{name}'" for name in types)
+        clauses.append(
+            "EXISTS (SELECT 1 FROM json_each(documents.metadata) AS field "  # noqa: S608
+            "LEFT JOIN json_each(CASE field.type WHEN 'array' THEN field.value ELSE '[]' END) "
+            f"AS element WHERE field.key = ? AND (field.type IN ({named}) AND field.atom {test} "
+            f"OR element.type IN ({named}) AND element.atom {test}))"
+        )
+        parameters += [field, *bound, *bound]
     return f"({' OR '.join(clauses)})", parameters
 
 
-def _any_value(
-    field: str, types: tuple[str, ...], test: str, bound: list[Any]
-) -> tuple[str, list[Any]]:
-    """Test a field's value or, if that is a list, each of its elements."""
-    named = ", ".join(f"'{name}'" for name in types)
-    clause = (
-        "EXISTS (SELECT 1 FROM json_each(documents.metadata) AS field "  # noqa: S608
-        "LEFT JOIN json_each(CASE field.type WHEN 'array' THEN field.value ELSE '[]' END) "
-        f"AS element WHERE field.key = ? AND (field.type IN ({named}) AND field.atom {test} "
-        f"OR element.type IN ({named}) AND element.atom {test}))"
+def _look_up(field: str, test: _Test) -> Sql:
+    """List the documents that have a value in a field for which a test holds."""
+    if field == "id":
+        return f"SELECT ordinal FROM documents WHERE id {test.sql}", test.bound  # noqa: S608
+    kind = _KINDS[test.types]
+    held = "1" if test.types == _NULL else f"value {test.sql}"
+    return (
+        f"SELECT ordinal FROM fields WHERE field = ? AND kind = '{kind}' AND {held}",  # noqa: S608
+        [field, *test.bound],
     )
-    return clause, [field, *bound, *bound]
 
 
 def _checked(field: str, value: Any) -> Any:

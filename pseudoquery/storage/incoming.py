@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import CorpusError, ModelError, OnBad
+from pseudoquery.method.encoded import DocumentVectors
+from pseudoquery.method.token_codes import bytes_per_token
 from pseudoquery.records import Added, Document
 from pseudoquery.storage.protocols import Writer
-from pseudoquery.storage.schema import document_checksum
+from pseudoquery.storage.schema import Settings, document_checksum
 
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 64, 250_000
 """Documents are encoded and committed in batches of at most this size."""
@@ -42,19 +44,33 @@ def batch_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def check_vectors(
-    documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]], dimension: int
-) -> None:
+    documents: Sequence[Document],
+    vectors: Sequence[DocumentVectors] | Sequence[NDArray[np.float32]],
+    settings: Settings,
+) -> list[DocumentVectors]:
     """Refuse documents that share an id, and vectors that don't fit the documents or the index."""
     if len({document.id for document in documents}) != len(documents):
         raise CorpusError("two of the documents have the same id; ids must be distinct.")
     if len(vectors) != len(documents):
         raise ModelError(f"there are vectors of {len(vectors)} for {len(documents)} documents.")
-    for document, array in zip(documents, vectors, strict=True):
-        if array.ndim != 2 or array.shape[1] != dimension:
+    encoded = [
+        given if isinstance(given, DocumentVectors) else DocumentVectors(given) for given in vectors
+    ]
+    width = bytes_per_token(settings.tokens, settings.dimension)
+    for document, made in zip(documents, encoded, strict=True):
+        if made.vectors.ndim != 2 or made.vectors.shape[1] != settings.dimension:
             raise ModelError(
-                f"the vectors of document {document.id!r} have the shape {array.shape}; "
-                f"it should be (vectors, {dimension})."
+                f"the vectors of document {document.id!r} have the shape {made.vectors.shape}; "
+                f"it should be (vectors, {settings.dimension})."
             )
+        count = len(made.owners)
+        lacks_tokens = width > 0 and len(made.vectors) > 0 and not count
+        if lacks_tokens or len(made.codes) != width * count or made.spans.shape != (count, 2):
+            raise ModelError(
+                f"the tokens of document {document.id!r} are not codes of the type "
+                f"{settings.tokens!r}, which this index stores; encode it with `Index.encode`."
+            )
+    return encoded
 
 
 def find_changes(batch: list[Document], writer: Writer) -> BatchChanges:

@@ -1,9 +1,9 @@
 """Vectors in 8 bits: a fraction of the memory to read, and a bound on what rounding changes.
 
 A vector v is stored as `scale * values`, with integers from -127 to 127, and with its distance from
-that. A query q is written as the sum of two such vectors, so that nearly nothing of it is lost.
-Sums of integers are exact: a dot product made of them is off by at most |q| times the distance, and
-by what is lost of q times the vector's length.
+that. A query q is written in the same way, with integers of 16 bits, so nearly nothing of it is
+lost. Sums of integers are exact: a dot product made of them is off by at most |q| times the
+distance, and by what is lost of q times the vector's length.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
-from pseudoquery.files import write_atomically
+from pseudoquery.native.scan import LARGEST_SUM, LARGEST_VALUE
+from pseudoquery.storage.derived_files import map_derived, save_derived
 from pseudoquery.storage.segments import Segment, map_arrays
 
 ENDING = ".codes.safetensors"
@@ -37,15 +37,15 @@ class Int8Codes:
     """(vectors,): how far each vector is from its code, at most."""
 
 
-class SplitQuery(NamedTuple):
-    """Query vectors, each the sum of a coarse and a fine one in 8 bits."""
+class RoundedQueries(NamedTuple):
+    """Query vectors as integers of 16 bits."""
 
-    values: NDArray[np.int8]
-    """(2 * queries, dim): all coarse halves, then all fine ones."""
+    values: NDArray[np.int16]
+    """(queries, dim)"""
     scales: NDArray[np.float32]
-    """(2 * queries, 1)"""
+    """(queries,)"""
     lost: NDArray[np.float64]
-    """(queries,): how far each query is from the sum of its halves."""
+    """(queries,): how far each query is from what it is rounded to."""
 
 
 def quantise(vectors: NDArray[Any]) -> Int8Codes:
@@ -63,14 +63,18 @@ def quantise(vectors: NDArray[Any]) -> Int8Codes:
     return codes
 
 
-def split_query(queries: NDArray[np.float32]) -> SplitQuery:
-    """Write query vectors (queries, dim) as sums of two in 8 bits."""
-    coarse, scales = _round(queries)
-    rest = queries.astype(np.float64) - coarse * scales[:, None].astype(np.float64)
-    fine, fine_scales = _round(rest.astype(np.float32))
-    lost = np.linalg.norm(rest - fine * fine_scales[:, None].astype(np.float64), axis=1)
-    both = np.concatenate([scales, fine_scales])[:, None]
-    return SplitQuery(np.concatenate([coarse, fine]), both, lost)
+def round_queries(queries: NDArray[np.float32]) -> RoundedQueries:
+    """Write query vectors (queries, dim) in 16 bits, or in fewer if sums could overflow."""
+    exact = queries.astype(np.float64)
+    sizes = np.abs(exact)
+    # Each value may be half a step larger than the number it stands for.
+    most = LARGEST_SUM - queries.shape[1]
+    least = np.maximum(sizes.max(axis=1, initial=0.0) / LARGEST_VALUE, sizes.sum(axis=1) / most)
+    scales = np.where(least > 0, np.nextafter(least.astype(np.float32), np.float32(np.inf)), 0)
+    steps = np.where(scales > 0, scales, 1).astype(np.float64)[:, None]
+    values = np.clip(np.rint(exact / steps), -LARGEST_VALUE, LARGEST_VALUE).astype(np.int16)
+    lost = np.linalg.norm(exact - values * scales.astype(np.float64)[:, None], axis=1)
+    return RoundedQueries(values, scales, lost)
 
 
 def codes_path(folder: Path, segment: Segment) -> Path:
@@ -79,12 +83,16 @@ def codes_path(folder: Path, segment: Segment) -> Path:
 
 
 def are_codes_of(path: Path, segment: Segment) -> bool:
-    """Say whether a file holds the codes that this segment has."""
-    saved, made = map_codes(path, segment.vectors.shape), quantise(segment.vectors)
-    return saved is not None and all(
-        np.array_equal(getattr(saved, name), getattr(made, name))
-        for name in ("values", "scales", "errors")
-    )
+    """Say whether a file holds the codes that this segment has; an older one has no sums."""
+    made = quantise(segment.vectors)
+    try:
+        saved = map_arrays(path)
+        return all(
+            np.array_equal(saved[name], getattr(made, name))
+            for name in ("values", "scales", "errors")
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def save_codes(path: Path, codes: Int8Codes) -> None:
@@ -94,13 +102,13 @@ def save_codes(path: Path, codes: Int8Codes) -> None:
         "scales": codes.scales,
         "errors": codes.errors,
     }
-    write_atomically(path, save(arrays))
+    save_derived(path, arrays)
 
 
 def map_codes(path: Path, shape: tuple[int, ...]) -> Int8Codes | None:
     """Map saved codes of vectors of this shape; any doubt means that they are made again."""
     try:
-        arrays = map_arrays(path)
+        arrays = map_derived(path)
         codes = Int8Codes(arrays["values"], arrays["scales"], arrays["errors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

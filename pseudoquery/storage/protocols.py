@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.records import Document
 from pseudoquery.storage.filters import Where
 from pseudoquery.storage.schema import Settings
@@ -46,6 +44,9 @@ class Snapshot(Protocol):
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
         """Read the documents that satisfy a filter, in the order in which they were added."""
 
+    def encoded(self, stored: StoredDocument) -> DocumentVectors | None:
+        """Read what the encoder has made of a document; None if its tokens are not stored."""
+
     def note(self, name: str) -> str | None:
         """Return the note of this name, such as the source of an unfinished build."""
 
@@ -56,7 +57,7 @@ class Writer(Protocol):
     def known(self, ids: Iterable[str]) -> dict[str, KnownDocument]:
         """Look up which of these documents are stored."""
 
-    def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
+    def add(self, documents: Sequence[Document], vectors: Sequence[DocumentVectors]) -> None:
         """Add documents with distinct ids, and their vectors; a known id is replaced."""
 
     def delete(self, ids: Iterable[str]) -> list[str]:

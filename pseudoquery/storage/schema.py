@@ -5,44 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.method.token_codes import TokenType
 from pseudoquery.records import Document
 from pseudoquery.storage.segments import SegmentFacts
 from pseudoquery.storage.sqlite_errors import no_index_sentence
 
-FORMAT = 1
-FULLTEXT_TOKENIZER = "porter unicode61 remove_diacritics 2"
-SCHEMA = f"""
-PRAGMA auto_vacuum = INCREMENTAL;
-PRAGMA journal_mode = WAL;
-BEGIN;
-CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE state (generation INTEGER NOT NULL, epoch INTEGER NOT NULL);
-INSERT INTO state VALUES (0, 0);
-CREATE TABLE segments (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, first INTEGER NOT NULL, documents INTEGER NOT NULL,
-  vectors INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, norm REAL NOT NULL);
-CREATE TABLE documents (
-  ordinal INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL,
-  text TEXT NOT NULL, metadata TEXT NOT NULL, place TEXT NOT NULL, checksum BLOB NOT NULL);
-CREATE TABLE deleted (ordinal INTEGER PRIMARY KEY);
-CREATE VIRTUAL TABLE fulltext USING fts5(
-  title, text, content='documents', content_rowid='ordinal',
-  tokenize='{FULLTEXT_TOKENIZER}');
-CREATE TRIGGER documents_added AFTER INSERT ON documents BEGIN
-  INSERT INTO fulltext(rowid, title, text) VALUES (new.ordinal, new.title, new.text);
-END;
-CREATE TRIGGER documents_removed AFTER DELETE ON documents BEGIN
-  INSERT INTO fulltext(fulltext, rowid, title, text)
-  VALUES ('delete', old.ordinal, old.title, old.text);
-END;
-COMMIT;
-"""  # noqa: S608
+FORMAT = 2
+FORMAT_WITH_TOKENS = 2
+"""Since this format, segments have their documents' tokens, and filters the table `fields`; older
+folders stay as they are."""
+CHECKSUM_BYTES = 16
+LATER_SETTINGS = ("precision", "tokens")
+"""Settings that the first folders did not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +46,8 @@ class Settings:
     """The version of the folder's format."""
     precision: str = "float32"
     """What the encoder computes in, for documents and queries alike."""
+    tokens: TokenType = "none"
+    """How the vectors of tokens are stored: "signs", "int8", "float16", or "none"."""
 
 
 def parse_settings(folder: Path, saved: Mapping[str, str]) -> Settings:
@@ -91,15 +74,42 @@ def settings_checksum(saved: Mapping[str, str]) -> str:
 
 
 def _settings_in(saved: Mapping[str, str]) -> list[str]:
-    """Name the settings that are stored; an older index stores no `precision`."""
+    """Name the settings that are stored; an older index does not store all of them."""
     names = [field.name for field in fields(Settings)]
-    return [name for name in names if name != "precision" or name in saved]
+    return [name for name in names if name not in LATER_SETTINGS or name in saved]
 
 
 def document_checksum(document: Document) -> bytes:
     """Hash a document's content, to notice changes and damage."""
     content = [document.id, document.title, document.text, document.metadata]
-    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).digest()
+    text = json.dumps(content, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=CHECKSUM_BYTES).digest()
+
+
+def stored_checksum(document: Document, format_: int) -> bytes:
+    """Return what is stored beside a document: the checksum of its content, then of its origin.
+
+    They are apart, because a document that comes from elsewhere has not changed. In format 1, its
+    origin has no checksum.
+    """
+    origin = _origin_checksum(document) if format_ >= FORMAT_WITH_TOKENS else b""
+    return document_checksum(document) + origin
+
+
+def content_checksum(stored: bytes) -> bytes:
+    """Return the checksum of a document's content, given what is stored beside the document."""
+    return stored[:CHECKSUM_BYTES]
+
+
+def is_checksum_of(document: Document, stored: bytes) -> bool:
+    """Compare a document with what is stored beside it."""
+    origin = stored[CHECKSUM_BYTES:]
+    is_same_origin = not origin or origin == _origin_checksum(document)
+    return is_same_origin and content_checksum(stored) == document_checksum(document)
+
+
+def _origin_checksum(document: Document) -> bytes:
+    return zlib.crc32(document.origin.encode("utf-8", "surrogateescape")).to_bytes(4, "little")
 
 
 def read_facts(connection: sqlite3.Connection) -> list[SegmentFacts]:

@@ -1,25 +1,48 @@
-"""New segments: made of vectors, joined from others, or with documents left out."""
+"""New segments: made of encoded documents, joined from others, or with documents left out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.storage.int8_codes import quantise
-from pseudoquery.storage.segments import Segment
+from pseudoquery.storage.schema import FORMAT_WITH_TOKENS, Settings
+from pseudoquery.storage.segments import VECTOR_TYPES, Segment, SegmentTokens
+from pseudoquery.storage.token_layout import pack_layout
 
 
-def segment_of_vectors(
-    vectors: Sequence[NDArray[np.float32]], dimension: int, dtype: np.dtype[Any]
+def segment_of_documents(
+    documents: Sequence[DocumentVectors], settings: Settings, ordinals: Sequence[int] | None = None
 ) -> Segment:
-    """Make a segment of the vectors of documents, with ordinals from 0; a writer replaces these."""
-    counts = np.array([len(array) for array in vectors], dtype=np.int64)
-    values = np.concatenate([array.reshape(-1, dimension) for array in vectors])
-    return make_segment(values, np.arange(len(vectors), dtype=np.int64), counts, dtype)
+    """Make a segment of encoded documents; without ordinals they are counted from 0."""
+    numbers = range(len(documents)) if ordinals is None else ordinals
+    vectors = [document.vectors.reshape(-1, settings.dimension) for document in documents]
+    empty = np.zeros((0, settings.dimension), dtype=np.float32)
+    segment = make_segment(
+        np.concatenate([empty, *vectors]),
+        np.array(numbers, dtype=np.int64),
+        np.array([len(array) for array in vectors], dtype=np.int64),
+        VECTOR_TYPES[settings.vector_type],
+    )
+    tokens = _tokens_of(documents) if settings.format >= FORMAT_WITH_TOKENS else None
+    return replace(segment, tokens=tokens)
+
+
+def _tokens_of(documents: Sequence[DocumentVectors]) -> SegmentTokens:
+    layouts = [pack_layout(document.spans, document.owners) for document in documents]
+    nothing = np.zeros(0, dtype=np.uint8)
+    return SegmentTokens(
+        np.array([len(document.owners) for document in documents], dtype=np.int64),
+        np.concatenate([nothing, *(document.codes for document in documents)]),
+        np.frombuffer(b"".join(layouts), dtype=np.uint8),
+        np.array([len(layout) for layout in layouts], dtype=np.int64),
+    )
 
 
 def make_segment(
@@ -53,11 +76,23 @@ def join_segments(segments: Sequence[Segment]) -> Segment:
         None
         if segments[0].scales is None
         else np.concatenate([segment.scales for segment in segments if segment.scales is not None]),
+        tokens=_join_tokens([segment.tokens for segment in segments if segment.tokens is not None]),
+    )
+
+
+def _join_tokens(tokens: Sequence[SegmentTokens]) -> SegmentTokens | None:
+    if not tokens:
+        return None
+    return SegmentTokens(
+        np.concatenate([part.counts for part in tokens]),
+        np.concatenate([part.codes for part in tokens]),
+        np.concatenate([part.layouts for part in tokens]),
+        np.concatenate([part.layout_sizes for part in tokens]),
     )
 
 
 def drop_documents(segment: Segment, dropped: NDArray[np.int64]) -> Segment:
-    """Leave out the vectors of the documents with these ordinals."""
+    """Leave out the vectors and tokens of the documents with these ordinals."""
     remaining = ~np.isin(segment.ordinals, dropped)
     rows = np.repeat(remaining, segment.counts)
     return Segment(
@@ -65,4 +100,15 @@ def drop_documents(segment: Segment, dropped: NDArray[np.int64]) -> Segment:
         segment.ordinals[remaining],
         segment.counts[remaining],
         None if segment.scales is None else segment.scales[rows],
+        tokens=None if segment.tokens is None else _select_tokens(segment.tokens, remaining),
+    )
+
+
+def _select_tokens(tokens: SegmentTokens, remaining: NDArray[np.bool_]) -> SegmentTokens:
+    code_sizes = tokens.counts * tokens.bytes_per_token
+    return SegmentTokens(
+        tokens.counts[remaining],
+        tokens.codes[np.repeat(remaining, code_sizes)],
+        tokens.layouts[np.repeat(remaining, tokens.layout_sizes)],
+        tokens.layout_sizes[remaining],
     )

@@ -5,19 +5,35 @@ from __future__ import annotations
 import json
 import sqlite3
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.records import Document
-from pseudoquery.storage.filters import Where, compile_filter
+from pseudoquery.storage.fields import count_wrong_fields
+from pseudoquery.storage.filters import (
+    Matching,
+    Where,
+    compile_filter,
+    compile_lookup_filter,
+    compile_lookups,
+)
 from pseudoquery.storage.protocols import StoredDocument
-from pseudoquery.storage.schema import document_checksum, read_facts
+from pseudoquery.storage.schema import (
+    FORMAT_WITH_TOKENS,
+    content_checksum,
+    is_checksum_of,
+    read_facts,
+)
 from pseudoquery.storage.segments import SegmentFacts
+from pseudoquery.storage.tables import table_problems
 from pseudoquery.storage.vector_view import VectorView
+
+WRONG_FIELDS = "the table in which filters look values up does not agree with the documents"
 
 
 class FolderSnapshot:
@@ -27,12 +43,25 @@ class FolderSnapshot:
         self,
         connection: sqlite3.Connection,
         view: VectorView,
+        check: Callable[[VectorView], None],
         ids_by_generation: dict[int, Mapping[int, str]] | None = None,
+        *,
+        format_: int,
     ) -> None:
         self._connection = connection
+        self._format = format_
+        self._has_fields = format_ >= FORMAT_WITH_TOKENS
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
         self._ids_by_generation = {} if ids_by_generation is None else ids_by_generation
-        self.view = view
+        self._check = check
+        self.unchecked_view = view
+        """The vectors as they are on disk, damaged or not: enough to count them."""
+
+    @property
+    def view(self) -> VectorView:
+        """The vectors. The first to use them compares each segment with its checksum."""
+        self._check(self.unchecked_view)
+        return self.unchecked_view
 
     def close(self) -> None:
         """Close the cursors that are still open: the connection goes to another reader."""
@@ -41,6 +70,8 @@ class FolderSnapshot:
 
     def matching_ordinals(self, where: Where | None) -> NDArray[np.int64]:
         """List the ordinals of the documents that satisfy a filter, ascending."""
+        if self._has_fields and where:
+            return self._look_up(compile_lookups(where))
         clause, parameters = compile_filter(where)
         rows = self._connection.execute(
             f"SELECT ordinal FROM documents WHERE {clause} ORDER BY ordinal",  # noqa: S608
@@ -48,11 +79,33 @@ class FolderSnapshot:
         )
         return integer_column(rows)
 
+    def _look_up(self, lookups: Sequence[Matching]) -> NDArray[np.int64]:
+        """Intersect what each comparison leaves; this is faster than to let SQLite do it."""
+        wanted, unwanted = (
+            [
+                np.unique(
+                    integer_column(self._connection.execute(lookup.select, lookup.parameters))
+                )
+                for lookup in lookups
+                if lookup.negated is negated
+            ]
+            for negated in (False, True)
+        )
+        found = wanted[0] if wanted else self.matching_ordinals(None)
+        for ordinals in wanted[1:]:
+            found = np.intersect1d(found, ordinals, assume_unique=True)
+        for ordinals in unwanted:
+            found = np.setdiff1d(found, ordinals, assume_unique=True)
+        return found
+
     def search_fulltext(self, match: str, where: Where | None, top: int) -> list[tuple[int, float]]:
         """Rank documents by BM25 for an FTS5 expression: (ordinal, score), best first."""
-        clause, parameters = compile_filter(where)
         # Without a filter the full text alone knows which documents there are; none is looked up.
-        join = "JOIN documents ON documents.ordinal = fulltext.rowid" if where else ""
+        if self._has_fields or not where:
+            join, (clause, parameters) = "", compile_lookup_filter(where, "fulltext.rowid")
+        else:
+            join = "JOIN documents ON documents.ordinal = fulltext.rowid"
+            clause, parameters = compile_filter(where)
         rows = self._connection.execute(
             f"SELECT fulltext.rowid, -bm25(fulltext) AS score FROM fulltext {join} "  # noqa: S608
             f"WHERE fulltext MATCH ? AND {clause} ORDER BY score DESC, fulltext.rowid LIMIT ?",
@@ -71,9 +124,21 @@ class FolderSnapshot:
             raise _lost_document(f"with ordinal {ordinal}")
         return stored
 
+    def encoded(self, stored: StoredDocument) -> DocumentVectors | None:
+        """Read what the encoder has made of a document; None if its tokens are not stored."""
+        view = self.view
+        position = int(np.searchsorted(view.ordinals, stored.ordinal))
+        if not view.token_counts[position]:
+            return None
+        spans, owners = view.layout_of(position)
+        vectors = view.vectors_of(np.array([position]))
+        return DocumentVectors(vectors, owners, spans, view.codes_of(position))
+
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
         """Read the documents that satisfy a filter, in the order in which they were added."""
-        clause, parameters = compile_filter(where)
+        clause, parameters = (
+            compile_lookup_filter(where, "ordinal") if self._has_fields else compile_filter(where)
+        )
         return self._documents(f"{clause} ORDER BY ordinal", parameters)
 
     def documents_between(self, first: int, end: int | None) -> Iterator[StoredDocument]:
@@ -86,7 +151,7 @@ class FolderSnapshot:
 
         The store keeps the map of the newest state, because long rankings come in many batches.
         """
-        generation = self.view.generation
+        generation = self.unchecked_view.generation
         ids = self._ids_by_generation.get(generation)
         if ids is None:
             ids = self._read_ids()
@@ -119,6 +184,7 @@ class FolderSnapshot:
         read_state(self._connection)
         rows = self._connection.execute("PRAGMA integrity_check")
         problems = [f"index.sqlite: {row[0]}" for row in rows if row[0] != "ok"]
+        problems += table_problems(self._connection, self._format)
         rows = self._connection.execute(
             "SELECT id, title, text, metadata, checksum, place FROM documents ORDER BY ordinal"
         )
@@ -126,10 +192,13 @@ class FolderSnapshot:
         self._connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
         problems += [
             f"document {id_!r}: its content is not what was written"
-            for id_, title, text, metadata, checksum, _ in rows
-            if not _is_sound(id_, title, text, metadata, checksum)
+            for id_, title, text, metadata, checksum, origin in rows
+            if not _is_sound(id_, title, text, metadata, checksum, origin)
         ]
         self._connection.text_factory = str
+        # Damaged metadata can't be compared with what is looked up in its place.
+        if not problems and self._has_fields and count_wrong_fields(self._connection):
+            problems.append(WRONG_FIELDS)
         return problems
 
     def _read_ids(self) -> dict[int, str]:
@@ -147,7 +216,7 @@ class FolderSnapshot:
                 document = Document(id_, text, title, json.loads(metadata), origin)
             except (TypeError, ValueError) as error:
                 raise _lost_document(repr(id_)) from error
-            yield StoredDocument(ordinal, document, checksum)
+            yield StoredDocument(ordinal, document, content_checksum(checksum))
 
 
 def _lost_document(which: str) -> IndexFolderError:
@@ -157,10 +226,10 @@ def _lost_document(which: str) -> IndexFolderError:
     )
 
 
-def _is_sound(id_: str, title: str, text: str, metadata: str, checksum: bytes) -> bool:
+def _is_sound(id_: str, title: str, text: str, metadata: str, checksum: bytes, origin: str) -> bool:
     try:
-        document = Document(id_, text, title, json.loads(metadata))
-        return document_checksum(document) == checksum
+        document = Document(id_, text, title, json.loads(metadata), origin)
+        return is_checksum_of(document, checksum)
     except (TypeError, ValueError):
         return False
 

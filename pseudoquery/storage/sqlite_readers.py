@@ -7,6 +7,10 @@ that has read is used again. It must not outlive what it was opened for:
   since; the commits of a writer are in the log, and seen without opening anything anew.
 - the process. SQLite's locks end with it, but a fork copies what SQLite believes of them: so before
   any fork all connections are closed that nobody is using.
+
+Whoever may not write in the folder reads beside a writer all the same, by the log and its index,
+which the last writer leaves there. Where they are missing there are no locks to hold: then the file
+is read as it is, and what was read is given up if the file has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -14,15 +18,24 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+
+from pseudoquery.errors import IndexFolderError
 
 DATABASE = "index.sqlite"
 LOG = f"{DATABASE}-wal"
 IDLE_CONNECTIONS = 4
 """At most so many connections wait for the next search, for as many threads."""
+
+CLOCK = 20_000_000
+"""Nanoseconds after which a change certainly gives a file another time."""
+
+ATTEMPTS = 5
+"""How often a file is opened whose log has come or is about to go."""
 
 Version = tuple[int, ...]
 """What tells a file and its log from those that were there before."""
@@ -42,15 +55,40 @@ def connect(folder: Path, *, write: bool) -> sqlite3.Connection:
     return connection
 
 
-def connect_to_read(folder: Path) -> tuple[sqlite3.Connection, bool]:
-    """Open the file for reading; returns also whether later commits will be seen."""
+@contextmanager
+def reading(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open the file for reading, for a while."""
+    connection, version = connect_to_read(folder)
+    with closing(connection), unchanged(folder, version):
+        yield connection
+
+
+def connect_to_read(folder: Path) -> tuple[sqlite3.Connection, Version | None]:
+    """Open the file for reading; if that must be without locks, returns also its version."""
+    for _ in range(ATTEMPTS):
+        try:
+            return connect(folder, write=False), None
+        except sqlite3.OperationalError:
+            if not _has_log(folder):
+                version = _settled_version(folder)
+                return _open(folder, "mode=ro&immutable=1"), version
+            # A writer may have begun the log just now, or is about to remove it.
+            time.sleep(CLOCK / 1e9)
+    return connect(folder, write=False), None  # This says what is wrong.
+
+
+@contextmanager
+def unchanged(folder: Path, version: Version | None) -> Iterator[None]:
+    """Give up what is read without locks, if the file has changed before the end of the block."""
     try:
-        return connect(folder, write=False), True
-    except sqlite3.OperationalError:
-        if _has_log(folder):
+        yield
+    except (sqlite3.DatabaseError, IndexFolderError, ValueError) as error:
+        # What is only in a new log is no loss, though the file alone does not have it.
+        if version is None or (_file_version(folder) == version and not _has_log(folder)):
             raise
-        # A folder that can't be written to can hold no writer: read the file as it is.
-        return _open(folder, "mode=ro&immutable=1"), False
+        raise _changed(folder) from error
+    if version is not None and _file_version(folder) != version:
+        raise _changed(folder)
 
 
 def empty_log(connection: sqlite3.Connection) -> None:
@@ -80,20 +118,20 @@ class ReaderPool:
         """Give a connection for a while; its statements must have ended by then."""
         version = _version(self._folder)
         connection = self._take(version)
-        is_new = connection is None
+        is_new, unlocked = connection is None, None
         if connection is None:
-            connection, sees_commits = connect_to_read(self._folder)
-            version = version if sees_commits else None
+            connection, unlocked = connect_to_read(self._folder)
         try:
-            if is_new:
-                self._check(connection)
-            yield connection
+            with unchanged(self._folder, unlocked):
+                if is_new:
+                    self._check(connection)
+                yield connection
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         except BaseException:
             connection.close()
             raise
-        self._give_back(version, connection)
+        self._give_back(None if unlocked else version, connection)
 
     def _take(self, version: Version | None) -> sqlite3.Connection | None:
         with _LOCK:
@@ -146,6 +184,28 @@ def _version(folder: Path) -> Version | None:
     except OSError:
         return None  # Opening it will say what is wrong; or it makes the log.
     return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, log.st_ino
+
+
+def _file_version(folder: Path) -> Version:
+    file = (folder / DATABASE).stat()
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
+
+
+def _settled_version(folder: Path) -> Version:
+    """Wait until the next change of the file would show in its time."""
+    version = _file_version(folder)
+    while time.time_ns() - version[-1] < CLOCK:
+        time.sleep(CLOCK / 1e9)
+        before, version = version, _file_version(folder)
+        if version == before:
+            break  # The clock of another machine may be ahead.
+    return version
+
+
+def _changed(folder: Path) -> IndexFolderError:
+    return IndexFolderError(
+        f"{folder / DATABASE} was changed while it was read without locks; run this again."
+    )
 
 
 def _has_log(folder: Path) -> bool:

@@ -3,10 +3,12 @@
     my-index/index.sqlite     the only commit point
     my-index/segments/        immutable vector files, each named by a committed row
     my-index/derived/         Faiss structures, which can be built again at any time
+    my-index/acknowledged     the last change that was acknowledged, known outside of SQLite's log
     my-index/lock             held by the one writer
 
 A segment is on disk before the transaction that names it. A crash can leave a segment that no row
-names; the next writer removes it. Readers see one committed state for as long as a snapshot lasts.
+names; the next writer removes it, unless acknowledged changes are missing. Readers see one
+committed state for as long as a snapshot lasts.
 """
 
 from __future__ import annotations
@@ -27,25 +29,30 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from pseudoquery.errors import IndexFolderError, IndexLockedError, QueryError
-from pseudoquery.files import sync_folder
+from pseudoquery.files import make_folder, sync_folder
+from pseudoquery.method.token_codes import TOKEN_TYPES
+from pseudoquery.storage.acknowledged import Acknowledgements
+from pseudoquery.storage.lost_changes import count_lost, lost_sentence, set_aside
 from pseudoquery.storage.protocols import Store
 from pseudoquery.storage.schema import (
-    SCHEMA,
     Settings,
     parse_settings,
     read_facts,
     settings_checksum,
 )
-from pseudoquery.storage.segments import VECTOR_TYPES, Segment, damaged_segment, map_segment
+from pseudoquery.storage.segment_blocks import damaged_segment
+from pseudoquery.storage.segment_checks import SegmentChecks
+from pseudoquery.storage.segments import VECTOR_TYPES, Segment, map_segment, segment_path
 from pseudoquery.storage.snapshot import FolderSnapshot, integer_column, read_state
 from pseudoquery.storage.sqlite_errors import sqlite_errors
 from pseudoquery.storage.sqlite_readers import (
     DATABASE,
     ReaderPool,
     connect,
-    connect_to_read,
     empty_log,
+    reading,
 )
+from pseudoquery.storage.tables import SCHEMAS
 from pseudoquery.storage.vector_view import VectorView, make_view
 from pseudoquery.storage.writer import FolderWriter
 
@@ -63,10 +70,11 @@ class FolderStore:
         self.folder = folder
         self.settings = settings
         self._identity = identity
-        self._readers = ReaderPool(folder, partial(_check_identity, folder, identity))
+        self._readers = ReaderPool(folder, partial(_check_connection, folder, identity))
         self._view: VectorView | None = None
-        self._segments: dict[int, Segment] = {}
+        self._segments: dict[str, Segment] = {}
         self._ids_by_generation: dict[int, Mapping[int, str]] = {}
+        self._checks = SegmentChecks()
         self._mutex = threading.Lock()
 
     @classmethod
@@ -82,9 +90,14 @@ class FolderStore:
             raise IndexFolderError(
                 f"vector_type is {settings.vector_type!r}; choose one of {', '.join(VECTOR_TYPES)}."
             )
+        if settings.tokens not in TOKEN_TYPES:
+            raise IndexFolderError(
+                f"tokens is {settings.tokens!r}; choose one of {', '.join(TOKEN_TYPES)}."
+            )
         with sqlite_errors(folder):
             _check_new_folder(folder)
-            (folder / "segments").mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
+            make_folder(folder / "segments")
             unfinished = folder / UNFINISHED
             for path in folder.glob(f"{UNFINISHED}*"):
                 path.unlink()
@@ -104,7 +117,7 @@ class FolderStore:
                     f"{folder} is not an index: {reason}; "
                     f"make one with `pseudoquery index DOCUMENTS --out {folder}`."
                 )
-            with closing(connect_to_read(folder)[0]) as connection:
+            with reading(folder) as connection:
                 saved = dict(connection.execute("SELECT name, value FROM settings"))
         return cls(folder, parse_settings(folder, saved), saved.get(IDENTITY))
 
@@ -116,7 +129,7 @@ class FolderStore:
     def facts(self) -> dict[str, Any]:
         """Count documents, vectors, segments and bytes."""
         with self.snapshot() as snapshot:
-            view = snapshot.view
+            view = snapshot.unchecked_view
             documents = snapshot.count()
             segments = snapshot.segment_facts()
         counts = np.diff(view.offsets)[view.live]
@@ -128,10 +141,13 @@ class FolderStore:
             "without_vectors": int((counts == 0).sum()),
             "deleted_awaiting_compaction": int((~view.live).sum()),
             "segments": len(segments),
-            "vector_bytes": sum(facts.bytes for facts in segments),
+            "vector_bytes": sum(facts.bytes for facts in segments) - view.token_bytes,
             "vector_bytes_per_document": round(
                 vectors * _bytes_per_vector(self.settings) / max(documents, 1)
             ),
+            "tokens_stored": int(view.token_counts[view.live].sum()),
+            "token_bytes": view.token_bytes,
+            "token_bytes_per_document": round(view.token_bytes / max(len(view.ordinals), 1)),
             "bytes": sum(map(_file_size, self.folder.rglob("*"))),
         }
 
@@ -153,20 +169,75 @@ class FolderStore:
                     if generation == failed_generation:
                         raise damaged_segment(Path(error.filename), "it is missing") from error
                     failed_generation = generation
-            with closing(FolderSnapshot(connection, view, self._ids_by_generation)) as snapshot:
+            made = FolderSnapshot(
+                connection,
+                view,
+                self._checks.check,
+                self._ids_by_generation,
+                format_=self.settings.format,
+            )
+            with closing(made) as snapshot, self._mapping_anew():
                 yield snapshot
 
     @contextmanager
     def bare_snapshot(self) -> Iterator[FolderSnapshot]:
         """Read the documents alone, without touching any vectors: some may be damaged."""
-        with sqlite_errors(self.folder), closing(connect_to_read(self.folder)[0]) as connection:
+        with sqlite_errors(self.folder), reading(self.folder) as connection:
             connection.execute("BEGIN")
-            nothing = np.zeros(0, dtype=np.int64)
-            yield FolderSnapshot(connection, make_view(-1, -1, (), nothing, 0.0))
+            nothing = make_view(-1, -1, (), np.zeros(0, dtype=np.int64), 0.0)
+            yield FolderSnapshot(
+                connection, nothing, self._checks.check, format_=self.settings.format
+            )
 
     @contextmanager
     def writer(self) -> Iterator[FolderWriter]:
         """Become the one writer, or fail at once if there is another."""
+        # To open the file for writing can shorten its log: first see whether anything is lost. And
+        # the last to close the file would remove the log, unless it may only read: but without the
+        # log, whoever may only read has no locks.
+        with self._lock(), reading(self.folder) as reader:
+            _check_connection(self.folder, self._identity, reader)
+            with self._writing() as writer:
+                yield writer
+
+    @contextmanager
+    def _writing(self) -> Iterator[FolderWriter]:
+        with closing(connect(self.folder, write=True)) as connection:
+            generation, _ = read_state(connection)
+            identity = self._identity or ""
+            with Acknowledgements(self.folder, identity, generation) as acknowledgements:
+                try:
+                    yield FolderWriter(self.folder, connection, self.settings, acknowledgements.add)
+                finally:
+                    empty_log(connection)
+
+    def lost_changes(self) -> str:
+        """Say how many acknowledged changes are missing, if any are, and what to do."""
+        with sqlite_errors(self.folder), reading(self.folder) as connection:
+            lost = count_lost(self.folder, self._identity or "", connection)
+        return lost_sentence(self.folder, lost) if lost else ""
+
+    def give_up_lost_changes(self) -> None:
+        """Go on without acknowledged changes that are missing, and set aside what is left."""
+        identity = self._identity or ""
+        with self._lock():
+            with reading(self.folder) as connection:
+                lost = count_lost(self.folder, identity, connection)
+                generation = read_state(connection)[0] + lost
+                facts = read_facts(connection)
+            if not lost:
+                return
+            named = [segment_path(self.folder, segment.number) for segment in facts]
+            set_aside(self.folder, generation, named)
+            with closing(connect(self.folder, write=True)) as connection:
+                # Nobody may take what comes now for what was lost: not by its generation, nor as
+                # vectors that were appended to those before.
+                connection.execute(
+                    "UPDATE state SET generation = ?, epoch = epoch + 1", [generation + 1]
+                )
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
         lock = FileLock(self.folder / "lock")
         with sqlite_errors(self.folder):
             try:
@@ -177,15 +248,19 @@ class FolderStore:
                     "then run this again."
                 ) from None
             try:
-                with closing(connect(self.folder, write=True)) as connection:
-                    _check_identity(self.folder, self._identity, connection)
-                    dtype = VECTOR_TYPES[self.settings.vector_type]
-                    try:
-                        yield FolderWriter(self.folder, connection, dtype, self.settings.dimension)
-                    finally:
-                        empty_log(connection)
+                yield
             finally:
                 lock.release()
+
+    @contextmanager
+    def _mapping_anew(self) -> Iterator[None]:
+        """After damage, map the segments again, which may be restored by then."""
+        try:
+            yield
+        except IndexFolderError:
+            with self._mutex:
+                self._view, self._segments = None, {}
+            raise
 
     def _refresh(self, connection: sqlite3.Connection, generation: int, epoch: int) -> VectorView:
         with self._mutex:
@@ -193,10 +268,10 @@ class FolderStore:
                 facts = read_facts(connection)
                 known = self._segments
                 self._segments = {
-                    segment.number: known.get(segment.number) or map_segment(self.folder, segment)
+                    segment.sha256: known.get(segment.sha256) or map_segment(self.folder, segment)
                     for segment in facts
                 }
-                segments = tuple(self._segments[segment.number] for segment in facts)
+                segments = tuple(self._segments[segment.sha256] for segment in facts)
                 deleted = integer_column(connection.execute("SELECT ordinal FROM deleted"))
                 norm = max((segment.norm for segment in facts), default=0.0)
                 self._view = make_view(generation, epoch, segments, deleted, norm)
@@ -224,7 +299,7 @@ def _check_new_folder(folder: Path) -> None:
 
 def _write_database(path: Path, settings: Settings, notes: Mapping[str, str]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(SCHEMA)
+        connection.executescript(SCHEMAS[settings.format])
         saved = {name: json.dumps(value) for name, value in asdict(settings).items()}
         connection.executemany(
             "INSERT INTO settings VALUES (?, ?)",
@@ -247,10 +322,13 @@ def _file_size(path: Path) -> int:
     return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
 
 
-def _check_identity(folder: Path, identity: str | None, connection: sqlite3.Connection) -> None:
+def _check_connection(folder: Path, identity: str | None, connection: sqlite3.Connection) -> None:
+    """Refuse a folder that holds another index by now, or has lost acknowledged changes."""
     row = connection.execute("SELECT value FROM settings WHERE name = ?", [IDENTITY]).fetchone()
     if (row[0] if row else None) != identity:
         raise IndexFolderError(
             f"{folder} holds another index than when it was opened; open it again, "
             "or restart what serves it."
         )
+    if lost := count_lost(folder, identity or "", connection):
+        raise IndexFolderError(lost_sentence(folder, lost))

@@ -5,18 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.records import Document
 from pseudoquery.storage.int8_codes import are_codes_of, codes_path
-from pseudoquery.storage.segment_builder import make_segment
+from pseudoquery.storage.segment_builder import segment_of_documents
 from pseudoquery.storage.segments import (
-    VECTOR_TYPES,
-    Segment,
     SegmentFacts,
     facts_of,
     map_segment,
@@ -25,7 +22,7 @@ from pseudoquery.storage.segments import (
 from pseudoquery.storage.snapshot import FolderSnapshot
 from pseudoquery.storage.store import FolderStore
 
-Encode = Callable[[Sequence[Document]], tuple[list[NDArray[np.float32]], int]]
+Encode = Callable[[Sequence[Document]], Sequence[DocumentVectors]]
 NAMED_DOCUMENTS = 3
 """So many documents are named in a sentence; the others are counted."""
 RESTORE = "restore the index from a backup, or build it again"
@@ -33,6 +30,10 @@ RESTORE = "restore the index from a backup, or build it again"
 
 def problems(store: FolderStore) -> list[str]:
     """List what is wrong, a sentence each: files, checksums, documents, and how they agree."""
+    if lost := store.lost_changes():
+        # Nobody can write now; and nothing that might be evidence may be touched.
+        with store.bare_snapshot() as snapshot:
+            return [lost.removesuffix("."), *_problems(store, snapshot)]
     with store.writer() as writer:
         is_fulltext_sound = writer.check_fulltext()
         # Under the writer's lock nothing changes, so files and rows can be compared in peace.
@@ -47,40 +48,33 @@ def problems(store: FolderStore) -> list[str]:
 
 
 def repair(store: FolderStore, encode: Encode) -> int:
-    """Encode the documents of damaged segments again, and rebuild the full-text index."""
+    """Encode the documents of damaged segments again; rebuild the full text and other tables."""
+    store.give_up_lost_changes()
     repaired = 0
     with store.writer() as writer:
+        writer.restore_triggers()
         if not writer.check_fulltext():
             writer.reindex_fulltext()
+        writer.reindex_fields()
         with store.bare_snapshot() as snapshot:
             for path in _wrong_codes(store, snapshot):
                 path.unlink()  # it is made anew when it is needed
             segments = snapshot.segment_facts()
-            ends = [*(facts.first for facts in segments[1:]), None]
+            ends = [*(facts.first for facts in segments), None][1:]
             damaged = [
                 (facts, end, list(snapshot.documents_between(facts.first, end)))
                 for facts, end in zip(segments, ends, strict=True)
                 if _segment_problem(store, facts)
             ]
         for facts, end, documents in damaged:
-            vectors, _ = encode([stored.document for stored in documents])
-            segment = _make_segment(store, [stored.ordinal for stored in documents], vectors)
+            segment = segment_of_documents(
+                encode([stored.document for stored in documents]),
+                store.settings,
+                [stored.ordinal for stored in documents],
+            )
             writer.replace_segment(facts, end, segment)
             repaired += len(documents)
     return repaired
-
-
-def _make_segment(
-    store: FolderStore, ordinals: Sequence[int], vectors: Sequence[NDArray[np.float32]]
-) -> Segment:
-    empty = np.zeros((0, store.settings.dimension), dtype=np.float32)
-    dtype: np.dtype[Any] = VECTOR_TYPES[store.settings.vector_type]
-    return make_segment(
-        np.concatenate([empty, *vectors]),
-        np.array(ordinals, dtype=np.int64),
-        np.array([len(document_vectors) for document_vectors in vectors], dtype=np.int64),
-        dtype,
-    )
 
 
 def _problems(store: FolderStore, snapshot: FolderSnapshot) -> list[str]:

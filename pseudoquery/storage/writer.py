@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.records import Document
+from pseudoquery.storage.fields import count_wrong_fields, write_fields
 from pseudoquery.storage.protocols import KnownDocument
-from pseudoquery.storage.schema import document_checksum, read_facts
-from pseudoquery.storage.segment_builder import drop_documents, join_segments, segment_of_vectors
+from pseudoquery.storage.schema import (
+    FORMAT_WITH_TOKENS,
+    Settings,
+    content_checksum,
+    read_facts,
+    stored_checksum,
+)
+from pseudoquery.storage.segment_builder import drop_documents, join_segments, segment_of_documents
 from pseudoquery.storage.segments import (
     Segment,
     SegmentFacts,
@@ -24,6 +30,7 @@ from pseudoquery.storage.segments import (
     sound_segment,
     write_segment,
 )
+from pseudoquery.storage.tables import restore_triggers, table_problems
 
 MERGE_RUN = 8
 """At least this many neighbouring segments are merged into one."""
@@ -40,13 +47,14 @@ class FolderWriter:
         self,
         folder: Path,
         connection: sqlite3.Connection,
-        dtype: np.dtype[Any],
-        dimension: int,
+        settings: Settings,
+        acknowledge: Callable[[int], None],
     ) -> None:
         self._folder = folder
         self._connection = connection
-        self._dtype = dtype
-        self._dimension = dimension
+        self._settings = settings
+        self._acknowledge = acknowledge
+        """What writes down the generation of each commit."""
         self._remove_orphans()
 
     def known(self, ids: Iterable[str]) -> dict[str, KnownDocument]:
@@ -57,16 +65,17 @@ class FolderWriter:
                 "SELECT checksum, place FROM documents WHERE id = ?", [id_]
             ).fetchone()
             if row:
-                known[id_] = KnownDocument(*row)
+                checksum, origin = row
+                known[id_] = KnownDocument(content_checksum(checksum), origin)
         return known
 
-    def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
+    def add(self, documents: Sequence[Document], vectors: Sequence[DocumentVectors]) -> None:
         """Add documents with distinct ids, and their vectors; a known id is replaced."""
         if documents:
-            self.adopt(documents, segment_of_vectors(vectors, self._dimension, self._dtype))
+            self.adopt(documents, segment_of_documents(vectors, self._settings))
 
     def adopt(self, documents: Sequence[Document], segment: Segment) -> None:
-        """Add documents whose vectors are a segment already, made by `segment_of_vectors`."""
+        """Add documents whose vectors are a segment already, made by `segment_of_documents`."""
         first = self._next_key("documents")
         ordinals = np.arange(first, first + len(documents), dtype=np.int64)
         segment = replace(segment, ordinals=ordinals)
@@ -76,7 +85,7 @@ class FolderWriter:
             self._connection.executemany(
                 "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (int(ordinal), *_row_of(document))
+                    (int(ordinal), *_row_of(document, self._settings.format))
                     for ordinal, document in zip(ordinals, documents, strict=True)
                 ],
             )
@@ -135,6 +144,24 @@ class FolderWriter:
         with self._transaction():
             self._connection.execute("INSERT INTO fulltext(fulltext) VALUES ('rebuild')")
 
+    def restore_triggers(self) -> None:
+        """Make triggers anew that are not what was made."""
+        if table_problems(self._connection, self._settings.format):
+            with self._transaction():
+                restore_triggers(self._connection, self._settings.format)
+
+    def reindex_fields(self) -> None:
+        """Make the table in which filters look values up anew, if the folder has one."""
+        if self._settings.format < FORMAT_WITH_TOKENS:
+            return
+        try:
+            wrong = count_wrong_fields(self._connection)
+        except sqlite3.OperationalError:
+            return  # The metadata of a document is damaged, which can't be repaired here.
+        if wrong:
+            with self._transaction():
+                write_fields(self._connection)
+
     def check_fulltext(self) -> bool:
         """Compare the full-text index with the documents (SQLite lets only a writer ask)."""
         try:
@@ -192,8 +219,11 @@ class FolderWriter:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._connection.execute("UPDATE state SET generation = generation + 1")
+            (generation,) = self._connection.execute(
+                "UPDATE state SET generation = generation + 1 RETURNING generation"
+            ).fetchone()
             self._connection.execute("COMMIT")
+            self._acknowledge(generation)
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -207,14 +237,14 @@ class FolderWriter:
                 path.unlink(missing_ok=True)
 
 
-def _row_of(document: Document) -> tuple[str, str, str, str, str, bytes]:
+def _row_of(document: Document, format_: int) -> tuple[str, str, str, str, str, bytes]:
     return (
         document.id,
         document.title,
         document.text,
         json.dumps(dict(document.metadata), ensure_ascii=False),
         document.origin,
-        document_checksum(document),
+        stored_checksum(document, format_),
     )
 
 

@@ -82,7 +82,7 @@ def test_writer_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
         with store.snapshot() as snapshot:  # a reader comes before any new writer
             found = content(snapshot)
         possible = [state] if in_flight is None else [state, in_flight]
-        documents = {id_: document for id_, (document, _) in found.items()}
+        documents = {id_: stored.document for id_, stored in found.items()}
         assert documents in possible, f"after kill {seed}"
         assert found == {id_: expected(document) for id_, document in documents.items()}
         assert problems(store) == [], f"after kill {seed}"

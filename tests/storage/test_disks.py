@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
+import sqlite3
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.records import Document
 from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.verify import problems
 from tests.support.crash_writer import SETTINGS, expected, put
-from tests.support.disks import remount, small_disk
-from tests.support.stores import WRITE, A, everything, run_python
+from tests.support.disks import mounted_to_read, remount, small_disk
+from tests.support.stores import WRITE, A, everything, run_python, start_python
 
 NOBODY = 65534
 AS_NOBODY = f"""
@@ -46,7 +51,7 @@ def fill(made: FolderStore, words: int, vectors_each: int) -> dict[str, Document
         document = Document(f"document {number}", text)
         try:
             with made.writer() as writer:
-                writer.add([document], [vectors])
+                writer.add([document], [DocumentVectors(vectors)])
         except IndexFolderError as error:
             assert "no space is left on the disk" in str(error)  # noqa: PT017
             return acknowledged
@@ -65,9 +70,9 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, words: int, vectors: int) -> 
             found = everything(reader)
             assert (
                 acknowledged.items()
-                <= {id_: document for id_, (document, _) in found.items()}.items()
+                <= {id_: stored.document for id_, stored in found.items()}.items()
             )
-            assert all(len(arrays) == vectors for _, arrays in found.values())
+            assert all(len(stored.vectors) == vectors for stored in found.values())
             # The one that failed may have been committed before the disk was full.
             assert len(found) - len(acknowledged) in (0, 1)
         remount(disk, "size=20m")
@@ -104,7 +109,7 @@ for number in range(10_000):
     found = everything(store)
     assert set(numbers) <= set(found)
     assert len(found) - len(numbers) in (0, 1)
-    assert found == {id_: expected(document) for id_, (document, _) in found.items()}
+    assert found == {id_: expected(stored.document) for id_, stored in found.items()}
     assert problems(store) == []
 
 
@@ -152,6 +157,182 @@ def test_a_folder_without_write_permission_can_be_read(public: Path, left: str) 
     assert said.startswith("no permission")
     assert said.endswith("change its owner or mode, or choose another folder.")
     assert everything(made) == {"a": expected(A)}
+
+
+WATCH = """
+import time
+from crash_writer import content, expected
+outcomes = {}
+print("ready", flush=True)
+end = time.monotonic() + 60
+while outcomes.get("DONE", 0) == 0 and time.monotonic() < end:
+    try:
+        if reopens:
+            store = pseudoquery.storage.store.FolderStore.open(Path(sys.argv[1]))
+        with store.snapshot() as snapshot:
+            seen = content(snapshot)
+            count = snapshot.count()
+            words = snapshot.search_fulltext("text", None, 1000)
+        sound = seen == {id_: expected(stored.document) for id_, stored in seen.items()}
+        outcome = "sound" if sound and len(seen) == count == len(words) else "garbage"
+        if "last" in seen:
+            outcome = "DONE"
+    except PseudoqueryError as error:
+        outcome = str(error)
+    outcomes[outcome] = outcomes.get(outcome, 0) + 1
+print(outcomes)
+"""
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("has_log", [False, True])
+def test_who_may_not_write_reads_no_garbage_beside_a_writer(
+    public: Path, has_log: bool, reopens: bool
+) -> None:
+    made = FolderStore.create(public / "index", SETTINGS)
+    with made.writer() as writer:
+        put(writer, *(Document(f"{n}", f"the text of {n}") for n in range(100)))
+    if not has_log:
+        remove_log(made.folder)
+        assert not (made.folder / "index.sqlite-wal").exists()
+    program = f"reopens = {reopens}\n{AS_NOBODY}{WATCH}"
+    with start_python(program, made.folder) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        for number in range(40):
+            with made.writer() as writer:
+                writer.delete([f"{number}"])
+                put(writer, *(Document(f"{n}", f"a text of {n}, {number}") for n in range(50, 60)))
+                if number % 5 == 0:
+                    writer.compact()
+            if not has_log:
+                remove_log(made.folder)
+        with made.writer() as writer:
+            put(writer, Document("last", "the last text"))
+        said, _ = reader.communicate(timeout=60)
+    outcomes = ast.literal_eval(said)
+    assert outcomes.pop("DONE") == 1
+    outcomes.pop("sound", None)
+    if not has_log:
+        changed = "was changed while it was read without locks; run this again."
+        outcomes.pop(f"{made.folder / 'index.sqlite'} {changed}", None)
+    assert outcomes == {}
+
+
+LINGER = """
+try:
+    with store.snapshot() as snapshot:
+        print("begun", flush=True)
+        sys.stdin.read()
+        documents = [stored.document for stored in snapshot.documents()]
+    print("sound" if all(document.text == "old" for document in documents) else "garbage")
+except PseudoqueryError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_commit_while_someone_who_may_not_write_reads(public: Path, has_log: bool) -> None:
+    made = FolderStore.create(public / "index", SETTINGS)
+    with made.writer() as writer:
+        put(writer, *(Document(f"{n}", "old") for n in range(500)))
+    if not has_log:
+        remove_log(made.folder)
+    with start_python(AS_NOBODY + LINGER, made.folder) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "begun\n"
+        with made.writer() as writer:
+            put(writer, *(Document(f"{n}", "new") for n in range(500)))
+        said, _ = reader.communicate()
+    changed = f"{made.folder / 'index.sqlite'} was changed while it was read without locks"
+    assert said == ("sound\n" if has_log else f"{changed}; run this again.\n")
+
+
+BEGIN_SLOWLY = """
+from pseudoquery.storage import sqlite_readers
+settled = sqlite_readers._settled_version
+def settle_slowly(folder):
+    version = settled(folder)
+    print("begun", flush=True)
+    sys.stdin.readline()
+    return version
+sqlite_readers._settled_version = settle_slowly
+try:
+    with store.snapshot() as snapshot:
+        print(len(list(snapshot.documents())))
+except PseudoqueryError as error:
+    print(error)
+"""
+
+
+def test_a_commit_into_a_new_log_is_not_taken_for_lost(public: Path) -> None:
+    """The file alone is behind what was acknowledged, as long as only the log has the commit."""
+    made = FolderStore.create(public / "index", SETTINGS)
+    with made.writer() as writer:
+        put(writer, A)
+    remove_log(made.folder)
+    with start_python(AS_NOBODY + BEGIN_SLOWLY, made.folder) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "begun\n"
+        with made.writer() as writer:
+            put(writer, Document("b", "another text"))
+            said, _ = reader.communicate("\n")
+    changed = f"{made.folder / 'index.sqlite'} was changed while it was read without locks"
+    assert said == f"{changed}; run this again.\n"
+
+
+def remove_log(folder: Path) -> None:
+    """Remove the log as programs do that are not ours, unless a reader holds it."""
+    with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        connection.execute("SELECT count(*) FROM state").fetchone()
+
+
+def test_who_may_not_write_reads_what_a_killed_writer_has_committed(public: Path) -> None:
+    made = FolderStore.create(public / "index", SETTINGS)
+    program = (
+        "import os, signal, sys, crash_writer\nfrom pathlib import Path\n"
+        "with crash_writer.FolderStore.open(Path(sys.argv[1])).writer() as writer:\n"
+        "    crash_writer.put(writer, crash_writer.Document('a', 'text'))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with start_python(program, made.folder) as killed:
+        killed.wait()
+    assert run_python(AS_NOBODY + READ, made.folder) == "['a'] True"
+
+
+COUNT = """
+import sys
+from pathlib import Path
+from crash_writer import FolderStore, content
+store = FolderStore.open(Path(sys.argv[1]))
+for _ in sys.stdin:
+    with store.snapshot() as snapshot:
+        print(len(content(snapshot)), flush=True)
+"""
+
+
+def test_a_disk_mounted_twice_is_read_beside_a_writer(tmp_path: Path) -> None:
+    """What is mounted for reading in one folder can be written to in another."""
+    disk, mirror = tmp_path / "disk", tmp_path / "mirror"
+    with small_disk(disk, "size=10m"), mounted_to_read(disk, mirror):
+        made = FolderStore.create(disk / "index", SETTINGS)
+        with start_python(COUNT, mirror / "index") as reader:
+            for number in range(1, 21):
+                with made.writer() as writer:
+                    put(writer, Document(f"{number}", f"the text of {number}"))
+                    assert count(reader) == number
+                assert count(reader) == number
+            reader.communicate()
+
+
+def count(reader: subprocess.Popen[str]) -> int:
+    """Let a reader in another process count the documents."""
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    reader.stdin.write("\n")
+    reader.stdin.flush()
+    return int(reader.stdout.readline())
 
 
 def test_a_private_folder_is_refused(public: Path) -> None:

@@ -13,7 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pseudoquery.errors import QueryError
-from pseudoquery.storage.filters import compile_filter, parse_condition, parse_filter
+from pseudoquery.storage import fields as fields_table
+from pseudoquery.storage.filters import (
+    compile_filter,
+    compile_lookup_filter,
+    parse_condition,
+    parse_filter,
+)
 
 RANGES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
@@ -116,22 +122,36 @@ def compares(metadata: Mapping[str, Any], field: str, sign: str, value: Any) -> 
 @pytest.fixture(scope="module")
 def documents_table() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.execute("CREATE TABLE documents (id TEXT NOT NULL UNIQUE, metadata TEXT)")
+        connection.execute(
+            "CREATE TABLE documents "
+            "(ordinal INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, metadata TEXT)"
+        )
+        connection.executescript(fields_table.SCHEMA)
         yield connection
 
 
 def select(
     connection: sqlite3.Connection, documents: Mapping[str, Mapping[str, Any]], where: Any
 ) -> list[str]:
-    """Store documents as the writer does, and list the ids of those that satisfy a filter."""
+    """Store documents as the writer does, and list the ids of those that satisfy a filter.
+
+    The table of fields gives the same ones as the metadata itself, whatever was deleted before.
+    """
     connection.execute("DELETE FROM documents")
+    assert connection.execute("SELECT count(*) FROM fields").fetchone() == (0,)
     connection.executemany(
-        "INSERT INTO documents VALUES (?, ?)",
+        "INSERT INTO documents (id, metadata) VALUES (?, ?)",
         [(id_, json.dumps(metadata, ensure_ascii=False)) for id_, metadata in documents.items()],
     )
-    clause, parameters = compile_filter(where)
-    rows = connection.execute(f"SELECT id FROM documents WHERE {clause} ORDER BY rowid", parameters)
-    return [row[0] for row in rows]
+    assert fields_table.count_wrong_fields(connection) == 0
+
+    def ids(clause: str, parameters: list[Any]) -> list[str]:
+        select = f"SELECT id FROM documents WHERE {clause} ORDER BY ordinal"
+        return [row[0] for row in connection.execute(select, parameters)]
+
+    found = ids(*compile_filter(where))
+    assert ids(*compile_lookup_filter(where, "ordinal")) == found
+    return found
 
 
 @settings(max_examples=300)

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pseudoquery.native.scan import LARGEST_SUM
 from pseudoquery.storage import int8_codes as codes
 from pseudoquery.storage.int8_codes import (
     LARGEST,
     Int8Codes,
     map_codes,
     quantise,
+    round_queries,
     save_codes,
-    split_query,
 )
 
 seeds = st.integers(0, 2**32 - 1)
@@ -55,14 +56,26 @@ def test_a_code_is_within_half_a_step_of_every_number(given_: NDArray[np.float32
 
 
 @given(vectors())
-def test_halves_lose_what_they_say(queries: NDArray[np.float32]) -> None:
-    halves = split_query(queries)
-    count = len(queries)
-    parts = halves.values * halves.scales.astype(np.float64)
-    distances = np.linalg.norm(queries.astype(np.float64) - parts[:count] - parts[count:], axis=1)
-    np.testing.assert_allclose(distances, halves.lost, rtol=1e-6, atol=1e-44)
+def test_queries_lose_what_they_say(queries: NDArray[np.float32]) -> None:
+    rounded = round_queries(queries)
+    again = rounded.values * rounded.scales.astype(np.float64)[:, None]
+    distances = np.linalg.norm(queries.astype(np.float64) - again, axis=1)
+    np.testing.assert_allclose(distances, rounded.lost, rtol=1e-6, atol=1e-44)
     lengths = np.linalg.norm(queries.astype(np.float64), axis=1)
-    assert (halves.lost <= lengths * queries.shape[1] ** 0.5 / 60_000 + 1e-37).all()
+    assert (rounded.lost <= lengths * queries.shape[1] ** 0.5 / 60_000 + 1e-37).all()
+
+
+@pytest.mark.parametrize("dimension", [1, 500, 513, 1024, 5000])
+@pytest.mark.parametrize("size", [1e-45, 1e-42, 1e-38, 1.0, 1e38])
+def test_no_query_is_so_large_that_sums_overflow(dimension: int, size: float) -> None:
+    """All numbers are equal, which is the worst case."""
+    queries = np.full((2, dimension), size, dtype=np.float32)
+    queries[1] *= -1
+    rounded = round_queries(queries)
+    sums = np.abs(rounded.values.astype(np.int64)).sum(axis=1)
+    assert (sums <= LARGEST_SUM).all()
+    assert (sums > 0).all()
+    assert (rounded.lost <= 0.001 * size * dimension**0.5 + dimension * 1e-44).all()
 
 
 def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +99,7 @@ def test_saved_codes_are_mapped(count: int, tmp_path: Path) -> None:
     assert mapped is not None
     for left, right in zip(fields(made), fields(mapped), strict=True):
         np.testing.assert_array_equal(left, right)
-    assert not count or isinstance(mapped.values, np.memmap)
+    assert not count or str(tmp_path) in Path("/proc/self/maps").read_text()
 
 
 def test_what_is_not_the_codes_asked_for_is_not_mapped(tmp_path: Path) -> None:

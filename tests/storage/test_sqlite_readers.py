@@ -90,7 +90,7 @@ def test_a_kept_connection_sees_every_commit(store: FolderStore, opened: list[st
             assert name in ids(store)
         writer.delete(["a"])
         assert ids(store) == ["b", "c", "first"]
-    assert opened == ["mode=rw"]
+    assert opened == ["mode=ro", "mode=rw"], "the writer looks first, then writes"
 
 
 def test_a_snapshot_stays_while_another_connection_commits(store: FolderStore) -> None:
@@ -207,11 +207,20 @@ with FolderStore.open(Path(sys.argv[1])).writer() as writer:
 """
 
 
+OTHER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM state").fetchone()
+connection.close()
+"""
+
+
 def test_a_log_that_another_process_has_begun_anew_is_read(store: FolderStore) -> None:
     # To close any file of that name ends this process's locks on it, and others take it for gone.
     (store.folder / "index.sqlite").open("rb").close()
     log = store.folder / "index.sqlite-wal"
-    run_python(WRITE, store.folder)  # It writes nothing, and so leaves the file as it is.
+    # A program that is not ours removes the log as it ends; it writes nothing to the file.
+    run_python(OTHER, store.folder / "index.sqlite")
     assert not log.exists()
     command = [sys.executable, "-c", WRITE, str(store.folder), "second"]
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from pseudoquery.errors import IndexFolderError, QueryError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.records import Document
 from pseudoquery.storage import store as store_module
 from pseudoquery.storage.schema import FORMAT
@@ -84,7 +85,7 @@ def test_vector_type_decides_what_is_stored(tmp_path: Path, vector_type: str, ex
     made = FolderStore.create(tmp_path / "index", replace(SETTINGS, vector_type=vector_type))
     vectors = np.linspace(0.1, 0.9, 8, dtype=np.float32)[None]
     with made.writer() as writer:
-        writer.add([A], [vectors])
+        writer.add([A], [DocumentVectors(vectors)])
     with made.snapshot() as snapshot:
         stored = snapshot.view.vectors(0, 1)
     assert np.allclose(stored, vectors, atol=4e-3)
@@ -215,7 +216,7 @@ def test_readers_are_undisturbed(tmp_path: Path) -> None:
                 with opened.snapshot() as snapshot:
                     found = content(snapshot)
                     generations.append(snapshot.view.generation)
-                    if found != {id_: expected(document) for id_, (document, _) in found.items()}:
+                    if found != {id_: expected(stored.document) for id_, stored in found.items()}:
                         wrong.append(f"vectors differ in generation {snapshot.view.generation}")
                     if len(found) != snapshot.count():
                         wrong.append(f"counts differ in generation {snapshot.view.generation}")

@@ -69,7 +69,10 @@ def test_what_was_written_is_sound(store: FolderStore) -> None:
 
 
 def test_an_empty_index_is_sound(tmp_path: Path) -> None:
-    assert problems(FolderStore.create(tmp_path / "index", SETTINGS)) == []
+    store = FolderStore.create(tmp_path / "index", SETTINGS)
+    assert problems(store) == []
+    assert repair(store, encode) == 0
+    assert problems(store) == []
 
 
 # --- damaged segments
@@ -91,22 +94,28 @@ def test_every_flipped_bit_of_a_segment_is_found(store: FolderStore) -> None:
         assert found.startswith("segment 2: ")
 
 
-def test_a_reader_of_a_damaged_segment_gets_a_sentence_or_a_wrong_vector(
-    store: FolderStore,
-) -> None:
-    """Readers don't compute checksums, but no flip of the header makes them crash."""
+def test_no_vector_is_read_from_a_damaged_segment(store: FolderStore) -> None:
     path = segment_path(store.folder, 2)
     data = path.read_bytes()
     header = 8 + int.from_bytes(data[:8], "little")
-    refused = 0
-    for bit in random.Random(1).sample(range(8 * header), 150):
+    choose = random.Random(1)
+    bits = [*choose.sample(range(8 * header), 50), *choose.sample(range(8 * len(data)), 100)]
+    for bit in bits:
         path.write_bytes(flipped(data, bit))
-        try:
+        with pytest.raises(IndexFolderError, match="--repair"):
             everything(store)
-        except IndexFolderError as error:
-            assert "--repair" in str(error)  # noqa: PT017
-            refused += 1
-    assert refused > 100
+    path.write_bytes(data)
+    assert everything(store) == LIVING
+
+
+def test_documents_are_read_though_vectors_are_damaged(store: FolderStore) -> None:
+    flip_vector(store)
+    with FolderStore.open(store.folder).snapshot() as snapshot:
+        assert snapshot.count() == 10
+        assert snapshot.get("id 5") is not None
+        assert [stored.document.id for stored in snapshot.documents()] == list(LIVING)
+        assert len(snapshot.search_fulltext("text", None, 20)) == 10
+    assert FolderStore.open(store.folder).facts()["documents"] == 10
 
 
 def truncate(store: FolderStore) -> None:
@@ -403,3 +412,58 @@ def test_every_flipped_bit_of_a_text_is_found(store: FolderStore) -> None:
 def test_only_one_process_verifies_at_a_time(store: FolderStore) -> None:
     with store.writer(), pytest.raises(IndexFolderError, match="another process is writing"):
         problems(FolderStore.open(store.folder))
+
+
+def change(store: FolderStore, *statements: str) -> None:
+    with closing(sqlite3.connect(store.folder / "index.sqlite")) as connection, connection:
+        connection.execute("PRAGMA writable_schema = 1")
+        for statement in statements:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (
+            "UPDATE sqlite_master SET sql = replace(sql, 'old.title', 'old.text') "
+            "WHERE name = 'documents_removed'",
+            "documents_removed",
+        ),
+        (
+            "UPDATE sqlite_master SET sql = replace(sql, 'new.title', 'new.titlf') "
+            "WHERE name = 'documents_added'",
+            "documents_added",
+        ),
+        ("DROP TRIGGER fields_added", "fields_added"),
+        (
+            "CREATE TRIGGER another AFTER INSERT ON documents BEGIN DELETE FROM deleted; END",
+            "another",
+        ),
+    ],
+)
+def test_a_changed_trigger_is_found_and_restored(
+    store: FolderStore, statement: str, name: str
+) -> None:
+    change(store, statement)
+    found = problems(FolderStore.open(store.folder))
+    assert found == [f"index.sqlite: the trigger {name!r} is not what was made"]
+    opened = FolderStore.open(store.folder)
+    assert repair(opened, encode) == 0
+    assert problems(opened) == []
+    with opened.writer() as writer:
+        writer.delete(["id 5"])
+        put(writer, Document("new", "text", metadata={"n": 1}))
+    assert problems(opened) == []
+
+
+def test_an_unknown_table_is_told(store: FolderStore) -> None:
+    change(store, "CREATE TABLE another (a)")
+    assert problems(store) == ["index.sqlite: the table 'another' is not what was made"]
+
+
+def test_a_changed_origin_is_found(store: FolderStore) -> None:
+    with store.writer() as writer:
+        put(writer, Document("new", "text", origin="docs.jsonl line 3"))
+    assert problems(store) == []
+    change(store, "UPDATE documents SET place = 'docs.jsonl line 2' WHERE id = 'new'")
+    assert problems(store) == ["document 'new': its content is not what was written"]

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pseudoquery.errors import IndexFolderError
+from pseudoquery.method.encoded import DocumentVectors
+from pseudoquery.method.token_codes import bytes_per_token
 from pseudoquery.records import Document
 from pseudoquery.storage import writer as writer_module
 from pseudoquery.storage.schema import document_checksum
@@ -121,7 +123,7 @@ def test_vectors_that_do_not_fit_are_refused(store: FolderStore, bad: float) -> 
     with store.writer() as writer:
         put(writer, DOCUMENTS[0])
         with pytest.raises(IndexFolderError, match="vector_type='float32'"):
-            writer.add([DOCUMENTS[1]], [vectors])
+            writer.add([DOCUMENTS[1]], [DocumentVectors(vectors)])
     assert everything(store) == {"id 0": expected(DOCUMENTS[0])}
     assert problems(store) == []
 
@@ -132,7 +134,7 @@ def test_an_error_within_a_transaction_undoes_all_of_it(store: FolderStore) -> N
     before = everything(store)
     twice = [replace(DOCUMENTS[0], text="new"), DOCUMENTS[3], DOCUMENTS[3]]
     with pytest.raises(IndexFolderError), store.writer() as writer:
-        writer.add(twice, encode(twice)[0])  # ids must be distinct
+        writer.add(twice, encode(twice))  # ids must be distinct
     assert everything(store) == before
     assert problems(store) == []
     assert len(files(store)) == 1
@@ -175,9 +177,19 @@ def test_checksums_do_not_depend_on_the_order_of_keys() -> None:
 # --- merging
 
 
+def numbered(number: int, size: int) -> DocumentVectors:
+    """Make so many vectors and so many tokens, all of which show a number."""
+    return DocumentVectors(
+        np.full((size, DIMENSION), number, np.float32),
+        np.full(size, number, np.int64),
+        np.full((size, 2), number, np.int64),
+        np.full(size * bytes_per_token("signs", DIMENSION), number % 256, np.uint8),
+    )
+
+
 def single_adds(writer: FolderWriter, sizes: list[int]) -> None:
     for number, size in enumerate(sizes):
-        writer.add([Document(f"{number}", "")], [np.full((size, DIMENSION), number, np.float32)])
+        writer.add([Document(f"{number}", "")], [numbered(number, size)])
 
 
 @pytest.mark.parametrize(
@@ -195,8 +207,7 @@ def test_many_single_adds_leave_few_segments(
     seen = []
     with store.writer() as writer:
         for number, size in enumerate(sizes):
-            vectors = np.full((size, DIMENSION), number, np.float32)
-            writer.add([Document(f"{number}", "")], [vectors])
+            writer.add([Document(f"{number}", "")], [numbered(number, size)])
             seen.append(len(files(store)))
     assert max(seen) <= most
     with store.snapshot() as snapshot:
@@ -204,6 +215,11 @@ def test_many_single_adds_leave_few_segments(
         assert list(view.ordinals) == list(range(1, len(sizes) + 1))
         assert list(np.diff(view.offsets)) == sizes
         stored = view.vectors(0, view.vector_count)
+        assert list(view.token_counts) == sizes
+        for number, size in enumerate(sizes):
+            assert view.codes_of(number).tolist() == numbered(number, size).codes.tolist()
+            assert view.layout_of(number).owners.tolist() == [number] * size
+            assert view.layout_of(number).spans.tolist() == [[number, number]] * size
     if sum(sizes):
         assert list(stored[:, 0]) == list(np.repeat(np.arange(len(sizes)), sizes))
     assert problems(store) == []
@@ -268,7 +284,7 @@ def test_positions_are_stable_until_compaction(store: FolderStore) -> None:
 
 def test_compaction_drops_dead_vectors_and_frees_bytes(store: FolderStore) -> None:
     large = [Document(f"id {n}", "word " * 2000) for n in range(40)]
-    vectors = [np.full((50, DIMENSION), n, np.float32) for n in range(40)]
+    vectors = [numbered(n, 50) for n in range(40)]
     with store.writer() as writer:
         writer.add(large, vectors)
         writer.delete([each.id for each in large[5:]])
@@ -278,6 +294,7 @@ def test_compaction_drops_dead_vectors_and_frees_bytes(store: FolderStore) -> No
         assert everything(store) == before
     with store.snapshot() as snapshot:
         assert snapshot.view.vector_count == 5 * 50
+        assert list(snapshot.view.token_counts) == [50] * 5
         assert snapshot.view.live.all()
         assert len(snapshot.deleted_ordinals()) == 0
         assert sum(facts.bytes for facts in snapshot.segment_facts()) < bytes_before / 4

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pseudoquery.method.encoded import DocumentVectors
+from pseudoquery.method.token_codes import pack_tokens
 from pseudoquery.records import Document
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.snapshot import FolderSnapshot
@@ -26,7 +28,9 @@ from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.writer import FolderWriter
 
 DIMENSION = 8
-SETTINGS = Settings(model="stub", fingerprint="stub", dimension=DIMENSION, representation={})
+SETTINGS = Settings(
+    model="stub", fingerprint="stub", dimension=DIMENSION, representation={}, tokens="signs"
+)
 IDS = [f"document {number}" for number in range(60)]
 
 
@@ -37,29 +41,63 @@ def vectors_of(document: Document) -> NDArray[np.float32]:
     return generator.standard_normal((digest[0] % 6, DIMENSION)).astype(np.float32)
 
 
-def encode(documents: Sequence[Document]) -> tuple[list[NDArray[np.float32]], int]:
-    """Stand in for Index.encode."""
-    return [vectors_of(document) for document in documents], 0
+def encode(documents: Sequence[Document]) -> list[DocumentVectors]:
+    """Stand in for Index.encode: a document has two tokens for each of its vectors."""
+    return [_encode(document) for document in documents]
+
+
+def _encode(document: Document) -> DocumentVectors:
+    vectors = vectors_of(document)
+    owners = np.repeat(np.arange(len(vectors)), 2)
+    starts = np.arange(len(owners)) * 3
+    tokens = np.repeat(vectors, 2, axis=0)
+    return DocumentVectors(
+        vectors, owners, np.stack([starts, starts + 2], axis=1), pack_tokens("signs", tokens)
+    )
 
 
 def put(writer: FolderWriter, *documents: Document) -> None:
     """Add documents with their derived vectors."""
-    writer.add(documents, encode(documents)[0])
+    writer.add(documents, encode(documents))
 
 
-def content(snapshot: FolderSnapshot) -> dict[str, tuple[Document, list[list[float]]]]:
-    """Read everything that a reader can see: for each id, its document and its vectors."""
+class StoredContent(NamedTuple):
+    """Everything that an index holds of a document."""
+
+    document: Document
+    vectors: list[list[float]]
+    owners: list[int]
+    spans: list[list[int]]
+    codes: list[int]
+
+
+def content(snapshot: FolderSnapshot) -> dict[str, StoredContent]:
+    """Read everything that a reader can see: for each id, its document, vectors and tokens."""
     view = snapshot.view
     found = {}
     for position in np.flatnonzero(view.live):
         document = snapshot.by_ordinal(int(view.ordinals[position])).document
-        found[document.id] = (document, view.vectors_of(np.array([position])).tolist())
+        layout = view.layout_of(int(position))
+        found[document.id] = StoredContent(
+            document,
+            view.vectors_of(np.array([position])).tolist(),
+            layout.owners.tolist(),
+            layout.spans.tolist(),
+            view.codes_of(int(position)).tolist(),
+        )
     return found
 
 
-def expected(document: Document) -> tuple[Document, list[list[float]]]:
-    """Say what `content` must show for a document: its vectors as they are stored."""
-    return document, vectors_of(document).astype(np.float16).tolist()
+def expected(document: Document) -> StoredContent:
+    """Say what `content` must show for a document: its vectors and tokens as they are stored."""
+    encoded = _encode(document)
+    return StoredContent(
+        document,
+        encoded.vectors.astype(np.float16).tolist(),
+        encoded.owners.tolist(),
+        encoded.spans.tolist(),
+        encoded.codes.tolist(),
+    )
 
 
 def random_document(choose: random.Random) -> Document:

@@ -25,5 +25,17 @@ def small_disk(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@contextmanager
+def mounted_to_read(folder: Path, mirror: Path) -> Iterator[None]:
+    """Mount a folder a second time, only to be read there."""
+    mirror.mkdir()
+    subprocess.run(["mount", "--bind", str(folder), str(mirror)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(mirror)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(mirror)], check=True)
+
+
 def remount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)

@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from pseudoquery.index import Index
 from pseudoquery.service.app import create_app
 from pseudoquery.service.dependencies import Service
+from pseudoquery.service.server import server_config
 from pseudoquery.service.settings import ServiceSettings
 
 READ, WRITE = "reader-" + "r" * 16, "writer-" + "w" * 16
@@ -112,8 +113,7 @@ def running(index: Index, **settings: Any) -> Iterator[Running]:
     """Serve an index until the end of the block."""
     app = create_app(index, ServiceSettings(**settings))
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", http="h11")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while thread.is_alive() and not server.started:
@@ -151,6 +151,11 @@ class Forks:
             text=True,
         )
         assert self._read() == "ready"
+
+    @property
+    def program_id(self) -> int:
+        """The process that forks: each service inherits its limits."""
+        return self._program.pid
 
     def start(self, folder: Path, *options: str) -> tuple[int, str]:
         """Serve an index on any port; returns the process id and the URL."""

@@ -31,6 +31,17 @@ def everything(store: FolderStore) -> dict[str, Any]:
         return content(snapshot)
 
 
+def start_python(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a program in a process of its own, with this folder's modules."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+    )
+
+
 def run_python(program: str, *arguments: object) -> str:
     """Run a program in a process of its own, with this folder's modules, and return its output."""
     done = subprocess.run(

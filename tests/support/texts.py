@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.encoding.encode import Encoded, encode_texts
+from pseudoquery.encoding.encode import document_text, encode_documents, encode_texts
 from pseudoquery.encoding.model import load_model
 from pseudoquery.encoding.windows import Long, Task
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.method.representation import Representation
+from pseudoquery.method.token_codes import TokenType
+from pseudoquery.records import Document
+from pseudoquery.search.explain import EncodedDocument
 
 LIMIT = 64
 
@@ -48,22 +52,35 @@ def words(n: int, seed: int = 0) -> str:
 
 def encode_one(
     model: MultiVectorEncoder, text: str, task: Task = "document", long: Long = "windows"
-) -> Encoded:
+) -> DocumentVectors:
     return encode_texts(model, [text], task, long)[0]
+
+
+def encoded_document(
+    model: MultiVectorEncoder,
+    document: Document,
+    long: Long = "windows",
+    token_type: TokenType = "signs",
+) -> EncodedDocument:
+    """Encode a document for an explanation, as an index does."""
+    (encoded,) = encode_documents(model, [document], long, token_type)
+    return EncodedDocument(document, encoded, token_type, document_text(document)[1])
 
 
 def with_representation(path: str, **settings: Any) -> MultiVectorEncoder:
     return load_model(path, Representation(**{"k": 4, **settings}), device="cpu")
 
 
-def assert_sound(encoded: Encoded, text: str, most: int) -> None:
+def assert_sound(encoded: DocumentVectors, text: str, most: int) -> None:
     assert encoded.vectors.dtype == np.float32
     assert np.isfinite(encoded.vectors).all()
     assert len(encoded.vectors) <= most
     assert len(encoded.owners) == len(encoded.spans)
-    assert encoded.owners.min() >= -1
-    assert set(encoded.owners) - {-1} == set(range(len(encoded.vectors)))
+    assert encoded.owners.min(initial=-1) >= -1
+    # A question without words is still a vector, of special tokens alone.
+    owned = set(range(len(encoded.vectors))) if len(encoded.owners) else set()
+    assert set(encoded.owners.tolist()) - {-1} == owned
     assert (encoded.spans[:, 0] <= encoded.spans[:, 1]).all()
-    assert encoded.spans.max() <= len(text)
+    assert encoded.spans.max(initial=0) <= len(text)
     if len(encoded.vectors):
         np.testing.assert_allclose(np.linalg.norm(encoded.vectors, axis=1), 1, rtol=1e-5)
