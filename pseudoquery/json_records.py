@@ -45,11 +45,14 @@ def answer_to_dict(answer: Answer, include_text: bool = True) -> dict[str, Any]:
                 "text": hit.text if include_text else None,
                 "metadata": hit.metadata,
                 "weights": hit.weights,
+                "relevance": hit.relevance,
             }
             for hit in answer.hits
         ],
         "certified": answer.certified,
         "candidates": answer.candidates,
+        "ranked_by": answer.ranked_by,
+        "candidates_proven": answer.candidates_proven,
     }
 
 
@@ -63,10 +66,18 @@ def answer_from_dict(content: Mapping[str, Any]) -> Answer:
             hit["text"] or "",
             hit["metadata"],
             tuple(hit["weights"]),
+            hit["relevance"],
         )
         for hit in content["hits"]
     ]
-    return Answer(content["query"], tuple(hits), content["certified"], content["candidates"])
+    return Answer(
+        content["query"],
+        tuple(hits),
+        content["certified"],
+        content["candidates"],
+        content["ranked_by"],
+        content["candidates_proven"],
+    )
 
 
 def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
@@ -77,6 +88,8 @@ def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
         "score": _score_to_json(explanation.score),
         "pseudo_queries": [asdict(pseudo_query) for pseudo_query in explanation.pseudo_queries],
         "passage": asdict(explanation.passage) if explanation.passage else None,
+        "matches": [asdict(match) for match in explanation.matches],
+        "token_score": explanation.token_score,
     }
 
 

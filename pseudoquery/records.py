@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,13 @@ class Hit:
     weights: tuple[float, ...] = ()
     """The share of each of the document's pseudo queries in its score. The shares add up to 1. In a
     BM25 search there are none."""
+    relevance: float | None = None
+    """An estimate of how likely the document answers the question, 0 to 1. It means the same for
+    every question. None where it is not known: without tokens, in a BM25 search, or for a model
+    whose scores nobody has calibrated."""
+
+
+RankedBy = Literal["tokens", "vectors", "words", "tokens and words", "vectors and words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,11 @@ class Answer:
     """Whether no other document of the index can have a better score than these."""
     candidates: int
     """How many documents were scored exactly to find these."""
+    ranked_by: RankedBy = "vectors"
+    """What the scores compare: "tokens" (of the question and the document), "vectors" (of the
+    question and the document's pseudo queries), "words" (BM25), or words with one of the others."""
+    candidates_proven: bool = False
+    """Whether the documents that were ranked by tokens are proven to be the best by vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,19 @@ class PseudoQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class WordMatch:
+    """A word of a question, and the words of a document that it matches best."""
+
+    word: Span
+    """The word, as a part of the question."""
+    similarity: float
+    """How well it matches: the mean, over the word's tokens, of the largest dot product."""
+    spans: tuple[Span, ...]
+    """The words that match, as parts of the document's text. There are none if the match is in the
+    title."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a document matches a question; `Index.explain` makes it."""
 
@@ -141,11 +166,17 @@ class Explanation:
     document: Document
     """The document."""
     score: float
-    """The document's score for the question."""
+    """The document's score for the question, by its vectors."""
     pseudo_queries: tuple[PseudoQuery, ...]
     """The document's pseudo queries, the one with the largest weight first."""
     passage: Span | None = None
-    """The sentence that is nearest to the question; None if the text has no sentence."""
+    """The sentence that matches the question best; None if the text has no sentence."""
+    matches: tuple[WordMatch, ...] = ()
+    """For each word of the question, the words of the document that it matches best; empty if the
+    index stores no tokens."""
+    token_score: float | None = None
+    """The score of the document's tokens, by which an index that stores them ranks; None if it
+    stores none."""
 
 
 @dataclass(frozen=True, slots=True)

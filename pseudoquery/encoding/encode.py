@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,27 +21,15 @@ from pseudoquery.encoding.pooling import Pooling, Tokens, pooling_of
 from pseudoquery.encoding.precision import precision_of
 from pseudoquery.encoding.threads import in_threads
 from pseudoquery.encoding.windows import Long, Task, Window, split, window_length
+from pseudoquery.method.encoded import DocumentVectors, QuestionVectors
 from pseudoquery.method.kmeans import kmeans
+from pseudoquery.method.token_codes import TokenType, join_codes, pack_tokens
 from pseudoquery.records import Document
 
 FOLD_ABOVE = 32_768
 """A text of more tokens is folded: blocks of it are clustered to a few weighted means first, so
 that a book takes no more memory than a chapter."""
 FOLD_BLOCK, FOLD_TO = 8192, 256
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """The vectors of one text, and what they were made of."""
-
-    vectors: NDArray[np.float32]
-    """(vectors, dim)"""
-    owners: NDArray[np.int64]
-    """(tokens,): the vector that each token contributes to most, or -1."""
-    spans: NDArray[np.int64]
-    """(tokens, 2): character offsets; empty for a token that stands for no text."""
-    cut: bool
-    """Whether text was left out, because truncation was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +41,18 @@ class Reading:
     points: Mapping[int, NDArray[np.int64]]
     """For a huge text, which of those means each token went into."""
     spans: Mapping[int, NDArray[np.int64]]
+    regular: Mapping[int, NDArray[np.bool_]]
+    """Which tokens of each text stand for text; the others are such as [CLS]."""
     cut: frozenset[int]
+    codes: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)
+    """The codes of each text's tokens, if they were asked for."""
     digits: torch.dtype | None = None
     """What the encoder computed in, if that is less than single precision."""
 
 
 def encode_texts(
     model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
-) -> list[Encoded]:
+) -> list[DocumentVectors]:
     """Encode texts as queries or documents.
 
     The texts beside a text change its vectors by no more than rounding: a matrix product adds in an
@@ -70,7 +62,11 @@ def encode_texts(
 
 
 def read_texts(
-    model: MultiVectorEncoder, texts: Sequence[str], task: Task, long: Long = "windows"
+    model: MultiVectorEncoder,
+    texts: Sequence[str],
+    task: Task,
+    long: Long = "windows",
+    token_type: TokenType = "none",
 ) -> Reading:
     """Run texts through the encoder; pooling, which is cheap, comes after."""
     windows, cut = split(model, texts, task, long)
@@ -80,22 +76,38 @@ def read_texts(
     huge = {text for text in by_text if _must_fold(model, by_text[text], task)}
     short = {text: by_text[text] for text in by_text if text not in huge}
     tokens = _embed_texts(model, short, task)
+    codes = {text: _pack(token_type, tokens[text]) for text in tokens}
     points: dict[int, NDArray[np.int64]] = {}
     for text in huge:
-        tokens[text], points[text] = _fold(model, by_text[text], task)
-    spans = {text: _spans(text_windows) for text, text_windows in by_text.items()}
-    digits = torch.bfloat16 if precision_of(model) == "bfloat16" else None
-    return Reading(tokens, points, spans, frozenset(cut), digits)
+        tokens[text], points[text], codes[text] = _fold(model, by_text[text], task, token_type)
+    return Reading(
+        tokens,
+        points,
+        {text: _spans(text_windows) for text, text_windows in by_text.items()},
+        {text: ~_special(text_windows) for text, text_windows in by_text.items()},
+        frozenset(cut),
+        codes,
+        torch.bfloat16 if precision_of(model) == "bfloat16" else None,
+    )
 
 
-def pool_texts(pooling: Pooling, reading: Reading, task: Task) -> list[Encoded]:
+def pool_texts(pooling: Pooling, reading: Reading, task: Task) -> list[DocumentVectors]:
     """Make the vectors of texts that were read."""
     pooled = _pool(pooling, reading.tokens, task, reading.digits)
     encoded = []
     for text in range(len(reading.tokens)):
         vectors, owners = pooled[text]
         owners = owners[reading.points[text]] if text in reading.points else owners
-        encoded.append(Encoded(vectors, owners, reading.spans[text], text in reading.cut))
+        regular = reading.regular[text]
+        encoded.append(
+            DocumentVectors(
+                vectors,
+                owners[regular],
+                reading.spans[text][regular],
+                reading.codes[text],
+                text in reading.cut,
+            )
+        )
     return encoded
 
 
@@ -107,17 +119,44 @@ def document_text(document: Document) -> tuple[str, int]:
 
 
 def encode_documents(
-    model: MultiVectorEncoder, documents: Sequence[Document], long: Long
-) -> tuple[list[NDArray[np.float32]], int]:
-    """Encode documents to arrays (vectors, dim); also count those that were cut."""
+    model: MultiVectorEncoder,
+    documents: Sequence[Document],
+    long: Long,
+    token_type: TokenType = "none",
+) -> list[DocumentVectors]:
+    """Encode documents, with codes of their tokens of this type."""
     texts = [document_text(document)[0] for document in documents]
-    encoded = encode_texts(model, texts, "document", long)
-    return [text.vectors for text in encoded], sum(text.cut for text in encoded)
+    reading = read_texts(model, texts, "document", long, token_type)
+    return pool_texts(pooling_of(model), reading, "document")
+
+
+def encode_questions(model: MultiVectorEncoder, texts: Sequence[str]) -> list[QuestionVectors]:
+    """Encode questions, and each of their tokens."""
+    reading = read_texts(model, texts, "query")
+    encoded = pool_texts(pooling_of(model), reading, "query")
+    return [
+        QuestionVectors(question.vectors, _unit_tokens(reading.tokens[text]), question.spans)
+        for text, question in enumerate(encoded)
+    ]
 
 
 def encode_queries(model: MultiVectorEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
     """Encode questions to arrays (query vectors, dim)."""
     return [encoded.vectors for encoded in encode_texts(model, texts, "query")]
+
+
+def _unit_tokens(tokens: Tokens) -> NDArray[np.float32]:
+    """Return the tokens that stand for text, each of length 1."""
+    regular = tokens.embeddings[~tokens.special].float()
+    unit: NDArray[np.float32] = torch.nn.functional.normalize(regular, dim=-1).cpu().numpy()
+    return unit
+
+
+def _pack(token_type: TokenType, tokens: Tokens) -> NDArray[np.uint8]:
+    """Write the codes of the tokens that stand for text."""
+    if token_type == "none":
+        return np.zeros(0, dtype=np.uint8)
+    return pack_tokens(token_type, tokens.embeddings[~tokens.special].float().cpu().numpy())
 
 
 def _embed_texts(
@@ -130,7 +169,8 @@ def _embed_texts(
     for text, windows in by_text.items():
         embeddings = torch.cat([next(embedded) for _ in windows])
         ones = torch.ones(len(embeddings), device=embeddings.device)
-        texts[text] = Tokens(embeddings, ones, _special(windows).to(embeddings.device))
+        special = torch.from_numpy(_special(windows)).to(embeddings.device)
+        texts[text] = Tokens(embeddings, ones, special)
     return texts
 
 
@@ -145,19 +185,21 @@ def _must_fold(model: MultiVectorEncoder, windows: Sequence[Window], task: Task)
 
 
 def _fold(
-    model: MultiVectorEncoder, windows: Sequence[Window], task: Task
-) -> tuple[Tokens, NDArray[np.int64]]:
+    model: MultiVectorEncoder, windows: Sequence[Window], task: Task, token_type: TokenType
+) -> tuple[Tokens, NDArray[np.int64], NDArray[np.uint8]]:
     """Stream a huge text through the encoder, keeping a few weighted means of each block.
 
-    Also returns which of the kept points each token went into. Special tokens stay as they are, and
-    come first, so that the first of all is still [CLS].
+    Also returns which of the means each token went into, and the tokens' codes. Special tokens stay
+    as they are, and come first, so that the first of all is still [CLS].
     """
     blocks: list[Tokens] = []
     points: list[Tensor] = []
+    codes: list[NDArray[np.uint8]] = []
     total, locality = 0, pooling_of(model).representation.locality
     per_block = max(1, FOLD_BLOCK // window_length(model))
     for start in range(0, len(windows), per_block):
         block = _embed_texts(model, {0: list(windows[start : start + per_block])}, task)[0]
+        codes.append(_pack(token_type, block))
         regular = (~block.special).float()
         clusters = kmeans(
             block.embeddings[None], regular[None], FOLD_TO, iterations=3, locality=locality
@@ -177,7 +219,9 @@ def _fold(
         points.append(total + point)
         total += len(means) + special
     embeddings, weights, specials = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-    return Tokens(embeddings, weights, specials), torch.cat(points).cpu().numpy()
+    folded = Tokens(embeddings, weights, specials)
+    joined = join_codes(token_type, codes, embeddings.shape[1])
+    return folded, torch.cat(points).cpu().numpy(), joined
 
 
 def _pool(
@@ -222,8 +266,8 @@ def _pool_batch(
     return results
 
 
-def _special(windows: Iterable[Window]) -> Tensor:
-    return torch.from_numpy(np.concatenate([window.special[window.kept] for window in windows]))
+def _special(windows: Iterable[Window]) -> NDArray[np.bool_]:
+    return np.concatenate([window.special[window.kept] for window in windows])
 
 
 def _spans(windows: Sequence[Window]) -> NDArray[np.int64]:

@@ -20,7 +20,6 @@ from huggingface_hub.utils.tqdm import (
     disable_progress_bars,
     enable_progress_bars,
 )
-from safetensors import SafetensorError
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Module, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling as SentencePooling
@@ -45,18 +44,6 @@ OUR_POOLING = "pseudoquery.pooling.Pooling"
 READ_AT_ONCE = 512
 """Tokens that an encoder is made to read at once, if it has the positions for them."""
 
-# What a folder with wrong, damaged or missing files makes the libraries raise.
-_UNREADABLE = (
-    AttributeError,
-    ImportError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    TypeError,
-    ValueError,
-)
-
 
 def load_model(
     name: str = DEFAULT_MODEL,
@@ -80,17 +67,11 @@ def load_model(
         ModelError: The model can't be loaded.
     """
     path = locate_model(name)
-    try:
-        with _no_bar_over_weights():
-            modules, prompts, saved = _load_modules(path)
-    except _UNREADABLE as error:
-        reason = re.split(r"\.?\n|\. |\.$", str(error).strip())[0]
-        raise ModelError(
-            f"the model {name!r} can't be loaded ({reason}); "
-            "give a folder with a sentence-transformers model or the id of one on the Hub."
-        ) from error
-    if saved is None:
-        _read_all_positions(modules[0])
+    with _unreadable(name), _no_bar_over_weights():
+        modules, prompts, saved = _load_modules(path)
+        _try_out(modules)
+        if saved is None:
+            _read_all_positions(modules[0])
     settings = representation or (saved.representation if saved else preset("recommended"))
     if saved and saved.representation == settings:
         pooling = saved
@@ -101,6 +82,35 @@ def load_model(
     model = WindowedEncoder(modules=[*modules, pooling], prompts=prompts, device=device)
     # Weights may be stored in half precision, in which a CPU is slow and an optimiser fails.
     return model.float()
+
+
+@contextmanager
+def _unreadable(name: str) -> Iterator[None]:
+    """Say in one sentence that a model can't be loaded, and why."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # the tokenizers raise nothing more precise
+        reason = re.split(r"\.?\n|\. |\.$", str(error).strip())[0] or type(error).__name__
+        raise ModelError(
+            f"the model {name!r} can't be loaded ({reason}); "
+            "give a folder with a sentence-transformers model or the id of one on the Hub."
+        ) from error
+
+
+def _try_out(modules: list[Any]) -> None:
+    """Read a word, so that parts that don't fit each other are found now."""
+    encoder, tokenizer = modules[0], modules[0].tokenizer
+    largest, known = max(tokenizer.get_vocab().values(), default=-1), encoder.config.vocab_size
+    if not 0 <= largest < known:
+        raise ValueError(f"its tokenizer has ids up to {largest}, and its encoder knows {known}")
+    features = encoder.preprocess(["word"])
+    with torch.inference_mode():
+        for module in modules:
+            features = module(features)
+    if not features["token_embeddings"].isfinite().all():
+        raise ValueError("its weights are not numbers")
 
 
 def representation_for(name: str = DEFAULT_MODEL, **changes: Any) -> Representation:
@@ -139,10 +149,11 @@ def choose_representation(
 def _saved_representation(name: str) -> Representation | None:
     """Read how a model saved by this package makes vectors, without loading its weights."""
     path = locate_model(name)
-    listing = load_file_path(path, "modules.json")
-    for entry in json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []:
-        if entry["type"] == OUR_POOLING:
-            return Pooling.load(path, subfolder=entry["path"]).representation
+    with _unreadable(name):
+        listing = load_file_path(path, "modules.json")
+        for entry in json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []:
+            if entry["type"] == OUR_POOLING:
+                return Pooling.load(path, subfolder=entry["path"]).representation
     return None
 
 
@@ -212,7 +223,9 @@ def _load_modules(path: str) -> tuple[list[Any], dict[str, str], Pooling | None]
     listing = load_file_path(path, "modules.json")
     entries = json.loads(Path(listing).read_text(encoding="utf-8")) if listing else []
     if not any(entry["type"] == OUR_POOLING for entry in entries):
-        encoder = SentenceTransformer(path, device="cpu")
+        # A pickle could run any code; safetensors can't.
+        only_safe: dict[str, Any] = {"use_safetensors": True}
+        encoder = SentenceTransformer(path, device="cpu", model_kwargs=only_safe)
         prompts = {name: prompt or "" for name, prompt in encoder.prompts.items()}
         return _token_level(list(encoder)), prompts, None
     modules: list[Any] = []

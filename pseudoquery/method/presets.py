@@ -18,8 +18,11 @@ RECALLED = 1000
 
 
 def index_settings(preset_name: str | None) -> dict[str, Any]:
-    """Return a preset's settings for an index: the paper cuts documents at 512 tokens."""
-    return {"long": "truncate"} if _is_papers(preset_name) else {}
+    """Return a preset's settings for an index.
+
+    The paper cuts documents at 512 tokens, and ranks by pseudo queries alone.
+    """
+    return {"long": "truncate", "tokens": "none"} if _is_papers(preset_name) else {}
 
 
 def search_settings(preset_name: str | None, k: int | None) -> dict[str, Any]:

@@ -19,6 +19,8 @@ QueryVectors = Literal["cls", "mean", "tokens"]
 Seeding = Literal["equal-interval", "random", "released"]
 Appended = Literal["none", "cls", "mean"]
 Score = Literal["softmax", "max"]
+MOST_VECTORS, MOST_ITERATIONS = 4096, 10_000
+"""Of k and iterations: K-means compares all its clusters with each other."""
 MOST_LOCAL = 100
 """Of locality: long before, clusters are stretches of equal length."""
 SEEDINGS: tuple[str, ...] = get_args(Seeding)
@@ -76,12 +78,8 @@ class Representation:
                 raise ModelError(
                     f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
                 )
-        for name, lowest in (("k", 1), ("iterations", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-                raise ModelError(
-                    f"{name} is {value!r}; it must be an integer of at least {lowest}."
-                )
+        _check_integer("k", self.k, 1, MOST_VECTORS)
+        _check_integer("iterations", self.iterations, 0, MOST_ITERATIONS)
         numbers = {
             "scale": (_number(self.scale) and self.scale > 0, "above 0"),
             "mix_mean": (_number(self.mix_mean) and self.mix_mean >= 0, "of at least 0"),
@@ -104,6 +102,13 @@ class Representation:
     def settings(self) -> dict[str, Any]:
         """Return all settings as plain JSON values."""
         return asdict(self)
+
+
+def _check_integer(name: str, value: Any, lowest: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        raise ModelError(f"{name} is {value!r}; it must be an integer of at least {lowest}.")
+    if value > most:
+        raise ModelError(f"{name} is {value}; it must be at most {most}.")
 
 
 def _number(value: object) -> bool:

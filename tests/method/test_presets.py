@@ -23,7 +23,7 @@ PAPERS = [name for name in PRESETS if name.startswith("paper")]
 def test_each_task(name: str, k: int) -> None:
     chosen = preset(name)
     assert (chosen.k, chosen.query, chosen.normalise, chosen.scale) == (k, "cls", False, 1.0)
-    assert index_settings(name) == {"long": "truncate"}
+    assert index_settings(name) == {"long": "truncate", "tokens": "none"}
     assert search_settings(name, None) == {"structure": "flat", "recall_vectors": 1000 * k}
     assert search_settings(name, 32)["recall_vectors"] == 32_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from pseudoquery.errors import ModelError
 from pseudoquery.method.presets import PRESETS, preset
-from pseudoquery.method.representation import Representation
+from pseudoquery.method.representation import MOST_VECTORS, Representation
 
 BAD: list[tuple[str, Any, str]] = [
     (
@@ -168,3 +168,10 @@ def test_unknown_preset() -> None:
 def test_unknown_setting() -> None:
     with pytest.raises(ModelError, match=r"no setting 'clusters'; it has append, documents, "):
         preset("paper", clusters=8)
+
+
+@pytest.mark.parametrize("k", [MOST_VECTORS + 1, 10**8, 10**20])
+def test_more_vectors_than_can_be_held(k: int) -> None:
+    with pytest.raises(ModelError, match=rf"^k is {k}; it must be at most {MOST_VECTORS}\.$"):
+        Representation(k=k)
+    assert Representation(k=MOST_VECTORS).k == MOST_VECTORS
