@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from pseudoquery.corpus.validation import check_document
 from pseudoquery.errors import OnBad, QueryError
+from pseudoquery.method.encoded import DocumentVectors, QuestionVectors
 from pseudoquery.method.representation import Representation
+from pseudoquery.method.token_codes import default_token_type
 from pseudoquery.once import once_property
 from pseudoquery.records import Added, Answer, Document, Explanation
-from pseudoquery.search.rank import RankedOrdinals, RankRequest, check_request
+from pseudoquery.search.rank import RankedOrdinals
+from pseudoquery.search.request import RankRequest, check_request
 from pseudoquery.search.searcher import DocumentReader, FolderSearcher, Searcher, read_hits
 from pseudoquery.search.settings import Mode, SearchSettings, check_query
 from pseudoquery.storage.filters import Where
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
     from pseudoquery.encoding.precision import Precision
+    from pseudoquery.method.token_codes import TokenType
+    from pseudoquery.search.explain import EncodedDocument
 
 QueryVectors: TypeAlias = NDArray[np.float32] | None
 """The vectors of a query, (vectors, dimension); None if it is searched by words alone."""
@@ -72,6 +77,7 @@ class Index:
         representation: Representation | None = None,
         long: Literal["windows", "truncate"] = "windows",
         vector_type: Literal["float16", "float32", "int8"] = "float16",
+        tokens: TokenType | None = None,
         precision: Precision = "float32",
         notes: Mapping[str, str] | None = None,
     ) -> Index:
@@ -84,6 +90,9 @@ class Index:
             representation: How texts become vectors; by default as the model says. See `preset`.
             long: "windows" reads long documents whole, "truncate" only their beginning.
             vector_type: How vectors are stored. "int8" takes half the space of "float16".
+            tokens: How the vectors of tokens are stored, by which the best documents are ranked:
+                "signs" (one bit a number), "int8", "float16", or "none". By default "signs" if
+                documents are represented by pseudo queries, otherwise "none".
             precision: What the encoder computes in, now and whenever the index is searched.
             notes: Short texts to store with the index.
 
@@ -94,7 +103,9 @@ class Index:
         from pseudoquery.encoding.index_model import load_new_model
 
         loaded, decided = load_new_model(model, representation, precision)
-        settings = Settings(**decided, long=long, vector_type=vector_type)
+        if tokens is None:
+            tokens = default_token_type(decided["representation"]["documents"])
+        settings = Settings(**decided, long=long, vector_type=vector_type, tokens=tokens)
         store = FolderStore.create(Path(folder), settings, notes)
         return cls(store, FolderSearcher(store), loaded)
 
@@ -203,13 +214,16 @@ class Index:
                 yield self._add_batch(writer, batch)
 
     def add_vectors(
-        self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]
+        self,
+        documents: Sequence[Document],
+        vectors: Sequence[DocumentVectors] | Sequence[NDArray[np.float32]],
     ) -> None:
         """Add documents with vectors that the same model has made elsewhere, by `encode`.
 
         Args:
             documents: Documents with distinct ids.
-            vectors: For each document, its vectors as an array of shape (vectors, dimension).
+            vectors: For each document what `encode` returns. If the index stores no tokens, an
+                array of shape (vectors, dimension) will do.
 
         Raises:
             CorpusError: A document can't be stored, or two have the same id.
@@ -217,9 +231,9 @@ class Index:
         """
         for document in documents:
             check_document(document)
-        check_vectors(documents, vectors, self.settings.dimension)
+        encoded = check_vectors(documents, vectors, self.settings)
         with self.store.writer() as writer:
-            writer.add(documents, vectors)
+            writer.add(documents, encoded)
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Delete documents. Searches no longer find them, and `compact` gives their space back.
@@ -352,6 +366,8 @@ class Index:
                     tuple(read_hits(documents, ranking, query_vectors, self.representation)),
                     ranking.certified,
                     ranking.candidates,
+                    ranking.ranked_by,
+                    ranking.candidates_proven,
                 )
                 for query, query_vectors, ranking in zip(
                     request.queries, vectors, rankings, strict=True
@@ -395,14 +411,15 @@ class Index:
             ]
 
     def explain(self, query: str, id: str) -> Explanation:  # noqa: A002
-        """Show which passages made a document's pseudo queries, and how each matches a question.
+        """Show how a document matches a question: its pseudo queries, its words, its passage.
 
         Args:
             query: The question.
             id: The document's id.
 
         Returns:
-            The document's score, its pseudo queries, and the sentence nearest to the question.
+            The document's score, its pseudo queries, the words that match, and the sentence that
+            matches best.
 
         Raises:
             QueryError: The index has no document with this id.
@@ -416,13 +433,42 @@ class Index:
             >>> why.document.text[why.passage.start : why.passage.end]
             'In winter the bees tremble to keep warm.'
         """
+        from pseudoquery.encoding.encode import encode_questions
         from pseudoquery.search.explain import explain
 
         check_query(query)
-        document = self.get(id)
-        if document is None:
+        encoded = self.encoded(id)
+        if encoded is None:
             raise QueryError(f"{self.location} has no document with the id {id!r}.")
-        return explain(self.model, query, document, self.settings.long)
+        question = encode_questions(self.model, [query])[0]
+        return explain(query, question, encoded, self.representation)
+
+    def encoded(self, id: str) -> EncodedDocument | None:  # noqa: A002
+        """Read a document, with what the encoder has made of it when it was added.
+
+        A document whose tokens are not stored, as in Milvus, is encoded again.
+
+        Args:
+            id: The document's id.
+
+        Returns:
+            The document with its vectors and tokens, or None if the index has no such document.
+        """
+        from pseudoquery.encoding.encode import document_text, encode_documents
+        from pseudoquery.search.explain import EncodedDocument
+
+        with self.store.snapshot() as snapshot:
+            stored = snapshot.get(id)
+            encoded = snapshot.encoded(stored) if stored else None
+        if stored is None:
+            return None
+        token_type = self.settings.tokens
+        long: Any = self.settings.long
+        if encoded is None:
+            token_type = "signs"
+            encoded = encode_documents(self.model, [stored.document], long, token_type)[0]
+        _, start = document_text(stored.document)
+        return EncodedDocument(stored.document, encoded, token_type, start)
 
     def info(self) -> dict[str, Any]:
         """Describe the index.
@@ -449,7 +495,9 @@ class Index:
     def repair(self) -> int:
         """Encode the documents of damaged or missing vector files again, and rebuild the full text.
 
-        Damaged documents can't be repaired; restore the index from a backup.
+        Damaged documents can't be repaired; restore the index from a backup. If acknowledged
+        changes are missing, because the log of the database was damaged, `repair` goes on without
+        them, and sets aside what is left of them in the folder `lost`.
 
         Returns:
             How many documents were encoded.
@@ -462,38 +510,38 @@ class Index:
 
         return repair(folder_store(self.store, "which repairs its files itself"), self.encode)
 
-    def encode(self, documents: Sequence[Document]) -> tuple[list[NDArray[np.float32]], int]:
+    def encode(self, documents: Sequence[Document]) -> list[DocumentVectors]:
         """Make the vectors of documents as this index does, without storing anything.
 
         Args:
             documents: The documents.
 
         Returns:
-            For each document an array of shape (vectors, dimension), and how many documents were
-            cut because they are too long.
+            For each document its vectors, the codes of its tokens, and whether it was cut.
         """
         from pseudoquery.encoding.encode import encode_documents
 
         long: Any = self.settings.long
-        return encode_documents(self.model, documents, long)
+        return encode_documents(self.model, documents, long, self.settings.tokens)
 
     def _add_batch(self, writer: Writer, batch: list[Document]) -> Added:
         for document in batch:
             check_document(document)
         changes = find_changes(batch, writer)
-        vectors, cut = self.encode(changes.documents) if changes.documents else ([], 0)
-        writer.add(changes.documents, vectors)
-        return replace(changes.counts, cut=cut)
+        encoded = self.encode(changes.documents) if changes.documents else []
+        writer.add(changes.documents, encoded)
+        return replace(changes.counts, cut=sum(document.cut for document in encoded))
 
     @contextmanager
     def _rank(
         self, request: RankRequest
     ) -> Iterator[tuple[DocumentReader, Sequence[QueryVectors], list[RankedOrdinals]]]:
         """Rank documents for queries; gives the documents, the queries' vectors, the rankings."""
-        vectors: Sequence[NDArray[np.float32]] = []
+        questions: Sequence[QuestionVectors] = []
         if request.queries and request.mode != "bm25":
-            from pseudoquery.encoding.encode import encode_queries
+            from pseudoquery.encoding.encode import encode_questions
 
-            vectors = encode_queries(self.model, request.queries)
-        with self._searcher.rank(request, vectors, self.representation) as (documents, rankings):
+            questions = encode_questions(self.model, request.queries)
+        with self._searcher.rank(request, questions, self.representation) as (documents, rankings):
+            vectors = [question.vectors for question in questions]
             yield documents, vectors or [None] * len(rankings), rankings

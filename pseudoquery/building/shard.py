@@ -20,7 +20,7 @@ from pseudoquery.errors import OnBad
 from pseudoquery.records import Added, Document
 from pseudoquery.storage.incoming import BATCH_DOCUMENTS
 from pseudoquery.storage.schema import document_checksum
-from pseudoquery.storage.segments import Segment
+from pseudoquery.storage.segments import Segment, token_arrays, tokens_in
 
 SHARD_BATCHES = 4
 """Batches that are encoded by one worker in one go, and lost with it."""
@@ -105,6 +105,8 @@ def encode_shard(shard: Shard) -> bytes:
     }
     if shard.segment.scales is not None:
         arrays["scales"] = shard.segment.scales
+    if shard.segment.tokens is not None:
+        arrays |= token_arrays(shard.segment.tokens)
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     return hashlib.sha256(content).digest() + content
 
@@ -119,5 +121,11 @@ def decode_shard(content: bytes) -> Shard:
     arrays = load(content[DIGEST:])
     (documents,) = decode_documents(arrays["documents"].tobytes())
     ordinals = np.arange(len(documents), dtype=np.int64)
-    segment = Segment(arrays["vectors"], ordinals, arrays["counts"], arrays.get("scales"))
+    segment = Segment(
+        arrays["vectors"],
+        ordinals,
+        arrays["counts"],
+        arrays.get("scales"),
+        tokens=tokens_in(arrays),
+    )
     return Shard(documents, segment, int(arrays["cut"][0]))

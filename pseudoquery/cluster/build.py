@@ -47,8 +47,7 @@ from pseudoquery.milvus.index import MilvusIndex
 from pseudoquery.records import Added
 from pseudoquery.storage.incoming import batch_documents
 from pseudoquery.storage.schema import Settings
-from pseudoquery.storage.segment_builder import segment_of_vectors
-from pseudoquery.storage.segments import VECTOR_TYPES
+from pseudoquery.storage.segment_builder import segment_of_documents
 from pseudoquery.storage.store import folder_store
 
 if TYPE_CHECKING:
@@ -170,20 +169,20 @@ def start_encoding(model: Callable[[], MultiVectorEncoder], settings: Settings) 
     from pseudoquery.encoding.encode import encode_documents
 
     loaded = model().to(worker_device())
-    dtype = VECTOR_TYPES[settings.vector_type]
     long: Any = settings.long
 
     def work(message: WorkerMessage) -> WorkerMessage:
         facts, body = message
         if not body:
             return message
-        vectors, cut = [], 0
         documents = decode_documents(body)
-        for batch in documents:
-            encoded, cut_in_batch = encode_documents(loaded, batch, long)
-            vectors += encoded
-            cut += cut_in_batch
-        segment = segment_of_vectors(vectors, settings.dimension, dtype)
+        encoded = [
+            document
+            for batch in documents
+            for document in encode_documents(loaded, batch, long, settings.tokens)
+        ]
+        cut = sum(document.cut for document in encoded)
+        segment = segment_of_documents(encoded, settings)
         return facts, encode_shard(Shard(list(chain(*documents)), segment, cut))
 
     return work

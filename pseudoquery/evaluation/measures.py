@@ -31,6 +31,8 @@ MEASURES = (
 )
 """The default measures, by their names in ir-measures. MRR is the mean of RR, and top-k accuracy
 that of Success@k."""
+LARGEST = 2**31 - 1
+"""Of a cutoff, or a relevance, that trec_eval takes."""
 ANSWER_DEPTHS = (1, 5, 20, 100)
 """The k of each top-k accuracy by answers."""
 
@@ -143,14 +145,22 @@ def _compare_by(name: str, first: Mapping[str, float], second: Mapping[str, floa
     )
 
 
+def _is_computed(measure: ir_measures.Measure) -> bool:
+    """Say whether ir-measures computes a measure by itself, and not by a program in Perl."""
+    providers = ir_measures.DefaultPipeline.providers
+    first = next(
+        (each for each in providers if each.supports(measure) and each.is_available()), None
+    )
+    return first is not None and first.NAME != "gdeval"
+
+
 def _parse_measure(name: str) -> ir_measures.Measure:
     try:
         measure = ir_measures.parse_measure(name)
         measure.validate_params()  # type: ignore[no-untyped-call]
         # trec_eval ends the whole process at a cutoff of 0; a relevance of 0 is everything's.
-        lowest = min(measure.params.get("cutoff", 1), measure.params.get("rel", 1))
-        supported = ir_measures.DefaultPipeline.supports(measure)  # type: ignore[no-untyped-call]
-        if lowest < 1 or not supported:
+        numbers = [measure.params.get(parameter, 1) for parameter in ("cutoff", "rel")]
+        if min(numbers) < 1 or max(numbers) > LARGEST or not _is_computed(measure):
             raise ValueError(name)
         return measure
     except (ValueError, NameError, KeyError, SyntaxError, AssertionError) as error:

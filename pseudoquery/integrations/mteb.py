@@ -28,6 +28,8 @@ from pseudoquery.search.settings import Mode
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
+    from pseudoquery.method.token_codes import TokenType
+
 QUERIES_AT_ONCE = 64
 
 
@@ -45,6 +47,8 @@ class SearchModel:
         name: The name under which MTEB stores the results.
         long: "windows" encodes all of a long document, "truncate" only its beginning.
         mode: "dense" (by meaning) or "hybrid" (by meaning and by words).
+        tokens: How the vectors of tokens are stored, as in `Index.create`. "none" ranks by the
+            vectors of documents alone.
     """
 
     def __init__(
@@ -55,10 +59,12 @@ class SearchModel:
         name: str = "",
         long: Literal["windows", "truncate"] = "windows",
         mode: Mode = "dense",
+        tokens: TokenType | None = None,
     ) -> None:
         self._model = load_model(model, representation) if isinstance(model, str) else model
         self._long = long
         self._mode = mode
+        self._tokens = tokens
         self._index: Index | None = None
         default_name = Path(model).name if isinstance(model, str) else "model"
         self.mteb_model_meta = ModelMeta.create_empty(
@@ -69,7 +75,7 @@ class SearchModel:
                 "framework": ["Sentence Transformers", "PyTorch"],
                 "similarity_fn_name": ScoringFunction.CUSTOM,
                 "model_type": ["dense" if mode == "dense" else "hybrid"],
-                "experiment_kwargs": {"long": long, "mode": mode},
+                "experiment_kwargs": {"long": long, "mode": mode, "tokens": tokens},
             }
         )
 
@@ -80,7 +86,9 @@ class SearchModel:
             corpus: The documents, each with an `id`, a `text` and perhaps a `title`.
         """
         folder = mkdtemp(prefix="pseudoquery-mteb-")
-        index = Index.create(Path(folder) / "index", model=self._model, long=self._long)
+        index = Index.create(
+            Path(folder) / "index", model=self._model, long=self._long, tokens=self._tokens
+        )
         finalize(index, shutil.rmtree, folder, ignore_errors=True)
         index.add(Document(row["id"], row["text"], row.get("title") or "") for row in corpus)
         self._index = index

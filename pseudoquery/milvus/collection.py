@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pseudoquery.errors import CorpusError, IndexFolderError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.milvus.connection import (
     TIMEOUT,
     connect,
@@ -213,6 +214,9 @@ class Collection:
         encoded = self.read([id], vectors=False).get(id)
         return encoded.stored if encoded else None
 
+    def encoded(self, stored: StoredDocument) -> None:
+        """Return None: a collection stores no tokens."""
+
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
         """Read all documents that satisfy a filter, in the order in which they were added."""
         for block in self.blocks(where, vectors=False):
@@ -293,7 +297,7 @@ class Collection:
             for id_, encoded in self.read(ids, vectors=False).items()
         }
 
-    def add(self, documents: Sequence[Document], vectors: Sequence[NDArray[np.float32]]) -> None:
+    def add(self, documents: Sequence[Document], vectors: Sequence[DocumentVectors]) -> None:
         """Add documents with distinct ids, and their vectors; a known id is replaced."""
         for batch in in_groups(zip(documents, vectors, strict=True), IDS_AT_ONCE):
             ids = [document.id for document, _ in batch]
@@ -301,8 +305,8 @@ class Collection:
             # A clock may have been set back: a new version must be newer than any that is stored.
             first = max([time.time_ns(), *(row["version"] + 1 for row in old_rows)])
             rows: list[dict[str, Any]] = []
-            for version, (document, document_vectors) in enumerate(batch, first):
-                rows += self.rows_of(document, document_vectors, version)
+            for version, (document, encoded) in enumerate(batch, first):
+                rows += self.rows_of(document, encoded.vectors, version)
             self.insert_rows(rows)
             if old_rows:
                 self.delete_rows(both_expressions(documents_expression(ids), f"version < {first}"))
@@ -416,7 +420,8 @@ class Collection:
                 f"{self.address} has format {saved['format']}, and this version reads up to "
                 f"{FORMAT}; upgrade with: pip install -U pseudoquery"
             )
-        return Settings(**{field.name: saved[field.name] for field in fields(Settings)})
+        known = [field.name for field in fields(Settings)]
+        return Settings(**{name: saved[name] for name in known if name in saved})
 
     def _check(self, document: Document) -> None:
         origin = document.origin or f"document {document.id!r}"

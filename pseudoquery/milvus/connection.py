@@ -10,7 +10,7 @@ from typing import Any
 
 from pseudoquery.errors import IndexFolderError, ServiceError
 
-TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of the variable that holds it
+TOKEN = "MILVUS_TOKEN"
 TIMEOUT = 60.0
 """Seconds that Milvus may take for one request."""
 SILENT = {"grpc.keepalive_time_ms": 2**31 - 1, "grpc.keepalive_permit_without_calls": False}

@@ -11,14 +11,16 @@ are the engine's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pseudoquery.errors import ModelError
+from pseudoquery.errors import ModelError, QueryError
 from pseudoquery.files import new_folder
 from pseudoquery.index import Index
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.method.representation import Representation
 from pseudoquery.milvus.collection import IDS_AT_ONCE, Collection, MilvusIndexType
 from pseudoquery.milvus.rows import in_groups
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
     from pseudoquery.encoding.precision import Precision
+    from pseudoquery.method.token_codes import TokenType
 
 
 class MilvusIndex(Index):
@@ -58,6 +61,7 @@ class MilvusIndex(Index):
         representation: Representation | None = None,
         long: Literal["windows", "truncate"] = "windows",
         vector_type: Literal["float16", "float32", "int8"] = "float16",
+        tokens: TokenType | None = None,
         precision: Precision = "float32",
         notes: Mapping[str, str] | None = None,
         first_step: MilvusIndexType = "FLAT",
@@ -71,6 +75,7 @@ class MilvusIndex(Index):
             representation: How texts become vectors; by default as the model says.
             long: "windows" reads long documents whole, "truncate" only their beginning.
             vector_type: How vectors are rounded before they are stored.
+            tokens: "none" or left out: a collection stores no codes of tokens.
             precision: What the encoder computes in.
             notes: Short texts to store with the index.
             first_step: Milvus's index: with "FLAT" answers can be proven; "HNSW" and "IVF_FLAT" are
@@ -84,6 +89,10 @@ class MilvusIndex(Index):
         """
         from pseudoquery.encoding.index_model import load_new_model
 
+        if tokens not in (None, "none"):
+            raise QueryError(
+                f"Milvus stores no codes of tokens, and tokens is {tokens!r}; leave it out."
+            )
         loaded, decided = load_new_model(model, representation, precision)
         settings = Settings(**decided, long=long, vector_type=vector_type)
         collection = Collection.create(str(address), settings, first_step, token=token, notes=notes)
@@ -131,7 +140,8 @@ class MilvusIndex(Index):
             token: As for `create`.
         """
         source = Index.open(folder, model=model)
-        collection = Collection.create(address, source.settings, first_step, token=token)
+        settings = replace(source.settings, tokens="none")  # Milvus keeps no codes of tokens
+        collection = Collection.create(address, settings, first_step, token=token)
         index = cls(collection, model)
         index.import_from(source)
         return index
@@ -170,7 +180,9 @@ class MilvusIndex(Index):
                     if checksums.get(stored.document.id) != stored.checksum
                 ]
                 positions = np.searchsorted(view.ordinals, [stored.ordinal for stored in new])
-                vectors = [view.vectors_of(positions[[row]]) for row in range(len(new))]
+                vectors = [
+                    DocumentVectors(view.vectors_of(positions[[row]])) for row in range(len(new))
+                ]
                 writer.add([stored.document for stored in new], vectors)
                 added += len(new)
         return added
@@ -192,6 +204,6 @@ class MilvusIndex(Index):
             for block in snapshot.blocks():
                 writer.add(
                     [encoded.stored.document for encoded in block],
-                    [encoded.vectors for encoded in block],
+                    [DocumentVectors(encoded.vectors) for encoded in block],
                 )
         return Index.open(folder, model=self._given_model)

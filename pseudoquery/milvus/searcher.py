@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pseudoquery.errors import QueryError
+from pseudoquery.method.encoded import QuestionVectors
 from pseudoquery.method.representation import Representation
 from pseudoquery.milvus.collection import Collection
-from pseudoquery.search.rank import RankedOrdinals, RankRequest
+from pseudoquery.search.rank import RankedOrdinals
+from pseudoquery.search.request import RankRequest
 from pseudoquery.search.searcher import DocumentReader
 
 
@@ -25,7 +24,7 @@ class MilvusSearcher:
     def rank(
         self,
         request: RankRequest,
-        vectors: Sequence[NDArray[np.float32]],
+        questions: Sequence[QuestionVectors],
         representation: Representation,
     ) -> Iterator[tuple[DocumentReader, list[RankedOrdinals]]]:
         """Rank documents; those that the rankings name have been fetched."""
@@ -38,7 +37,7 @@ class MilvusSearcher:
             search = MilvusSearch(
                 collection, representation, request.top, depth, request.where, request.exact
             )
-            answers = search.best(vectors)
+            answers = search.best([question.vectors for question in questions])
             documents = RecalledDocuments(answers, collection.settings.dimension)
             yield documents, [documents.ranked(answer) for answer in answers]
 
@@ -47,6 +46,13 @@ def _check(request: RankRequest) -> None:
     if request.mode != "dense":
         raise QueryError(
             f"in Milvus documents are found by mode 'dense' only, not {request.mode!r}."
+        )
+    if request.settings.rank_by == "tokens":
+        raise QueryError("Milvus stores no tokens to rank by; rank by vectors.")
+    if request.settings.min_relevance is not None:
+        raise QueryError(
+            "hits that are ranked by vectors alone, as in Milvus, have no relevance; "
+            "leave out min_relevance."
         )
     if request.settings.structure != "auto":
         raise QueryError(

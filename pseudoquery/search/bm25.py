@@ -19,7 +19,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.storage.schema import FULLTEXT_TOKENIZER
+from pseudoquery.storage.tables import FULLTEXT_TOKENIZER
 
 K1, B = 1.2, 0.75
 """SQLite's constants of BM25."""

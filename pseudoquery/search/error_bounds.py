@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import sensitivity
-from pseudoquery.storage.int8_codes import split_query
+from pseudoquery.storage.int8_codes import round_queries
 from pseudoquery.storage.vector_view import VectorView
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -44,11 +44,19 @@ def dots_error(
 def int8_dots_error(
     view: VectorView, query: NDArray[np.float32], errors: Errors, settings: Representation
 ) -> Errors:
-    """Bound the same where a query is split into two halves of 8 bits each."""
-    lost = float(split_query(query).lost.sum())
-    # Sums over a document's vectors and the joining of a query's halves, in single precision.
-    units = (2 * view.widest + 16) * EPSILON
-    more = settings.scale * (lost + units * _summed_lengths(query)) * (view.norm + errors)
+    """Bound the same where a query is rounded to 16 bits, and scores are in single precision.
+
+    Let D be the largest size that a dot can have. In units of EPSILON * D, rounding a dot, its
+    scales and its distance from the largest dot moves it by less than 4. The exponentials are off
+    by less than 2 units of their own, so their weighted mean, which is within 2 D of every dot,
+    moves by less than 4. Its sums have up to `widest` terms of one sign; they, the division and the
+    last addition move it by less than 2 * `widest` + 5, and the sum over the query's vectors by
+    less than their number. What underflows is less than the tiniest number.
+    """
+    lost = float(round_queries(query).lost.sum())
+    units = (2 * view.widest + len(query) + 24) * EPSILON
+    tiny = len(query) * float(np.finfo(np.float32).tiny)
+    more = settings.scale * (lost + units * _summed_lengths(query) + tiny) * (view.norm + errors)
     return dots_error(view, query, errors, settings) + more
 
 

@@ -1,99 +1,152 @@
-"""Which passages of a document made its pseudo queries, and how each one matches a query."""
+"""Why a document matches a question: its pseudo queries, its words, and the passage that counts.
+
+All of it is computed from what an index stores, so that no document is encoded again.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.encoding.encode import (
-    Encoded,
-    Reading,
-    document_text,
-    encode_queries,
-    pool_texts,
-    read_texts,
-)
-from pseudoquery.encoding.model import representation_of
-from pseudoquery.encoding.pooling import pooling_of
+from pseudoquery.method.encoded import DocumentVectors, QuestionVectors
+from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import attention, document_score
-from pseudoquery.records import Document, Explanation, PseudoQuery, Span
+from pseudoquery.method.token_codes import TokenType, token_dots
+from pseudoquery.records import Document, Explanation, PseudoQuery, Span, WordMatch
 
 GAP = 1
 """Tokens of one pseudo query that are no further apart than this many characters join up."""
+SENTENCE = re.compile(r"\S.*?(?:[.!?](?=\s)|$)", re.MULTILINE)
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedDocument:
+    """A document, and what the encoder has made of it."""
+
+    document: Document
+    encoded: DocumentVectors
+    token_type: TokenType
+    start: int
+    """Where the document's text begins in the text that was encoded, which has its title first."""
+
+    @property
+    def spans(self) -> NDArray[np.int64]:
+        """(tokens, 2): where each token stands in the document's text; before it, in the title."""
+        return self.encoded.spans - self.start
 
 
 def explain(
-    model: MultiVectorEncoder, query: str, document: Document, long: Any = "windows"
+    query: str, question: QuestionVectors, encoded: EncodedDocument, settings: Representation
 ) -> Explanation:
-    """Encode a document again, and keep track of which vector each token went into."""
-    settings = representation_of(model)
-    text, start = document_text(document)
-    reading = read_texts(model, [text], "document", long)
-    encoded = pool_texts(pooling_of(model), reading, "document")[0]
-    query_vectors = encode_queries(model, [query])[0]
-    dots = settings.scale * torch.from_numpy(query_vectors @ encoded.vectors.T).double()
-    if not len(encoded.vectors):
+    """Compare a question with a document, and say which parts of the two match."""
+    document, vectors = encoded.document, encoded.encoded.vectors
+    if not len(vectors):
         return Explanation(query, document, float("-inf"), ())
+    dots = settings.scale * torch.from_numpy(question.vectors @ vectors.T).double()
     weights = attention(dots, settings.score).tolist()
     similarities = (dots.amax(dim=0) / settings.scale).tolist()
     pseudo_queries = [
         PseudoQuery(*facts)
-        for facts in zip(weights, similarities, passages(encoded, document), strict=True)
+        for facts in zip(weights, similarities, pseudo_query_spans(encoded), strict=True)
     ]
+    matches: tuple[WordMatch, ...] = ()
+    token_score, passage = None, _likely_passage(encoded, np.array(similarities))
+    if encoded.token_type != "none" and len(question.tokens) and len(encoded.encoded.codes):
+        token_matches = token_dots(encoded.token_type, question.tokens, encoded.encoded.codes)
+        token_score = float(token_matches.max(axis=0).mean())
+        matches = _match_words(query, question, encoded, token_matches)
+        passage = _best_passage(encoded, token_matches)
     return Explanation(
         query,
         document,
         float(document_score(dots, settings.score)),
         tuple(sorted(pseudo_queries, key=lambda pseudo_query: -pseudo_query.weight)),
-        _find_passage(
-            document.text, reading, query_vectors, start, encoded.owners == np.argmax(weights)
-        ),
+        passage,
+        matches,
+        token_score,
     )
 
 
-def passages(encoded: Encoded, document: Document) -> list[tuple[Span, ...]]:
+def pseudo_query_spans(encoded: EncodedDocument) -> list[tuple[Span, ...]]:
     """List, for each of a document's vectors, the stretches of the text that it was made of."""
-    _, start = document_text(document)
+    spans, owners = encoded.spans, encoded.encoded.owners
     return [
-        _join_spans(encoded.spans[encoded.owners == row] - start, document.text)
-        for row in range(len(encoded.vectors))
+        _join_spans(spans[owners == row], encoded.document.text)
+        for row in range(len(encoded.encoded.vectors))
     ]
 
 
-def _find_passage(
-    text: str,
-    reading: Reading,
-    query: NDArray[np.float32],
-    start: int,
-    winning: NDArray[np.bool_],
-) -> Span | None:
-    """Find the sentence whose tokens, averaged, are nearest to the query.
+def _match_words(
+    query: str,
+    question: QuestionVectors,
+    encoded: EncodedDocument,
+    dots: NDArray[np.float64],
+) -> tuple[WordMatch, ...]:
+    """Find the words of the document that each word of the question matches best."""
+    text, spans = encoded.document.text, encoded.spans
+    best, similarity = dots.argmax(axis=0), dots.max(axis=0)
+    words = [Span(*word.span()) for word in WORD.finditer(query)]
+    starts = [word.start for word in words]
+    owners = np.searchsorted(starts, question.spans[:, 0], side="right") - 1
+    # The tokens of a model's prompt stand nowhere in the question.
+    owners[question.spans[:, 0] == question.spans[:, 1]] = -1
+    matches = []
+    for number, word in enumerate(words):
+        tokens = np.flatnonzero(owners == number)
+        if len(tokens):
+            matched = {_whole_word(text, *spans[best[token]].tolist()) for token in tokens}
+            in_text = sorted((span for span in matched if span), key=lambda span: span.start)
+            matches.append(WordMatch(word, float(similarity[tokens].mean()), tuple(in_text)))
+    return tuple(matches)
 
-    It has one of the winning pseudo query's tokens, unless these are all of the title.
-    """
-    sentences = [
-        Span(*match.span()) for match in re.finditer(r"\S.*?(?:[.!?](?=\s)|$)", text, re.MULTILINE)
-    ]
-    if not sentences:
+
+def _whole_word(text: str, start: int, end: int) -> Span | None:
+    """Return the word of the text that a token is a part of; None for a token of the title."""
+    if start < 0 or start >= min(end, len(text)):
         return None
-    tokens = reading.tokens[0].embeddings.float().cpu().numpy()
-    tokens = tokens[reading.points[0]] if reading.points else tokens
-    spans = reading.spans[0] - start
+    while start > 0 and text[start - 1 : start + 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end - 1 : end + 1].isalnum():
+        end += 1
+    return Span(start, end)
+
+
+def _sentences(encoded: EncodedDocument) -> tuple[list[Span], NDArray[np.int64]]:
+    """Return the sentences of a text, and which of them each token stands in, or -1."""
+    sentences = [Span(*match.span()) for match in SENTENCE.finditer(encoded.document.text)]
     starts = [sentence.start for sentence in sentences]
+    spans = encoded.spans
     owners = np.searchsorted(starts, spans[:, 0], side="right") - 1
-    inside = (spans[:, 1] > spans[:, 0]) & (spans[:, 0] >= 0) & (owners >= 0)
-    sums = np.zeros((len(sentences), tokens.shape[1]))
-    np.add.at(sums, owners[inside], tokens[inside])
-    lengths = np.linalg.norm(sums, axis=1)
-    similarity = sums @ query.mean(axis=0) / np.where(lengths > 0, lengths, np.inf)
-    winners = np.bincount(owners[inside & winning], minlength=len(sentences)) > 0
-    eligible = winners if winners.any() else lengths > 0
-    return sentences[int(np.argmax(np.where(eligible, similarity, -np.inf)))]
+    return sentences, np.where((spans[:, 0] >= 0) & (spans[:, 1] > spans[:, 0]), owners, -1)
+
+
+def _best_passage(encoded: EncodedDocument, dots: NDArray[np.float64]) -> Span | None:
+    """Find the sentence that scores best by itself."""
+    sentences, owners = _sentences(encoded)
+    order = np.flatnonzero(owners >= 0)
+    if not len(order):
+        return None
+    order = order[np.argsort(owners[order], kind="stable")]
+    numbers, starts = np.unique(owners[order], return_index=True)
+    scores = np.maximum.reduceat(dots[order], starts, axis=0).sum(axis=1)
+    return sentences[int(numbers[np.argmax(scores)])]
+
+
+def _likely_passage(encoded: EncodedDocument, similarities: NDArray[np.float64]) -> Span | None:
+    """Find the sentence whose tokens belong to pseudo queries that match, without their codes."""
+    sentences, owners = _sentences(encoded)
+    pseudo_queries = encoded.encoded.owners
+    inside = (owners >= 0) & (pseudo_queries >= 0)
+    if not inside.any():
+        return None
+    counts = np.bincount(owners[inside], minlength=len(sentences))
+    sums = np.bincount(owners[inside], similarities[pseudo_queries[inside]], len(sentences))
+    return sentences[int(np.argmax(np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)))]
 
 
 def _join_spans(tokens: NDArray[np.int64], text: str) -> tuple[Span, ...]:

@@ -40,6 +40,21 @@ GPU_QUERIES = 256
 
 
 @dataclass(frozen=True, slots=True)
+class EveryDocument:
+    """Recalls all documents that are allowed, where they are few."""
+
+    documents: Positions
+
+    def recall(
+        self,
+        queries: Queries,
+        attempt: int,  # noqa: ARG002
+    ) -> Iterator[Candidates[Positions]]:
+        """Recall the same documents for every query; nothing is left out."""
+        return (Candidates(self.documents, ceiling=None) for _ in queries)
+
+
+@dataclass(frozen=True, slots=True)
 class EstimatesByInt8:
     """Estimates the score of every document from vectors in 8 bits."""
 
@@ -59,7 +74,7 @@ class EstimatesByInt8:
         for block in _query_blocks(queries, len(self.allowed)):
             bounds = np.cumsum([len(query) for query in block])[:-1]
             estimates = self.scan.estimates(
-                np.concatenate(block), self.settings.scale, self.settings.score
+                np.concatenate(block), self.settings.scale, self.settings.score, self.allowed
             )
             for query, parts in zip(block, np.split(estimates, bounds), strict=True):
                 yield self._contenders(query, documents, parts.sum(axis=0)[documents])

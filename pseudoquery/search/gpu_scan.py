@@ -109,6 +109,8 @@ def _send(segments: Sequence[Segment], device: torch.device) -> tuple[Documents,
     """Put segments together on the device; where that has no room, take them as they are."""
     from pseudoquery.search.gpu_search import documents
 
+    for segment in segments:
+        segment.check()
     if not segments:
         return ()
     if not _have_room(segments, device):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pseudoquery.method.representation import Representation
+from pseudoquery.method.encoded import QuestionVectors
+from pseudoquery.records import RankedBy
 from pseudoquery.search.bm25 import match_expression
+from pseudoquery.search.dense import DenseRanker, RankedPositions
 from pseudoquery.search.fusion import fuse
-from pseudoquery.search.settings import Mode, SearchSettings, check_search
-from pseudoquery.storage.filters import Where
+from pseudoquery.search.request import RankRequest
 from pseudoquery.storage.snapshot import FolderSnapshot
+from pseudoquery.storage.vector_view import VectorView
 
-if TYPE_CHECKING:
-    from pseudoquery.search.structures import Structures
+WITH_WORDS: dict[RankedBy, RankedBy] = {
+    "tokens": "tokens and words",
+    "vectors": "vectors and words",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,34 +31,28 @@ class RankedOrdinals:
     scores: tuple[float, ...]
     certified: bool
     candidates: int
+    ranked_by: RankedBy = "vectors"
+    candidates_proven: bool = False
+    relevances: tuple[float, ...] = ()
+    """How likely each document answers the question; empty if that is not known."""
 
+    def at_least(self, relevance: float | None) -> RankedOrdinals:
+        """Leave out documents whose relevance is lower, or not known; None leaves out nothing."""
+        if relevance is None:
+            return self
+        return self._only([row for row, known in enumerate(self.relevances) if known >= relevance])
 
-@dataclass(frozen=True, slots=True)
-class RankRequest:
-    """Queries, and how to answer them."""
+    def first(self, count: int) -> RankedOrdinals:
+        """Leave the best."""
+        return self._only(range(min(count, len(self.ordinals))))
 
-    queries: Sequence[str]
-    top: int
-    where: Where | None
-    exact: bool
-    mode: Mode
-    settings: SearchSettings
-
-
-def check_request(
-    queries: Sequence[str],
-    top: int,
-    where: Where | None,
-    exact: bool,
-    mode: Mode,
-    settings: SearchSettings | None,
-) -> RankRequest:
-    """Collect what was asked, or refuse what can't be answered; one string is one query."""
-    if isinstance(queries, str):
-        queries = [queries]
-    settings = settings or SearchSettings()
-    check_search(queries, top, mode, settings)
-    return RankRequest(queries, top, where, exact, mode, settings)
+    def _only(self, rows: Sequence[int]) -> RankedOrdinals:
+        return replace(
+            self,
+            ordinals=tuple(self.ordinals[row] for row in rows),
+            scores=tuple(self.scores[row] for row in rows),
+            relevances=tuple(self.relevances[row] for row in rows if self.relevances),
+        )
 
 
 def rank_bm25(snapshot: FolderSnapshot, request: RankRequest) -> list[RankedOrdinals]:
@@ -63,69 +60,30 @@ def rank_bm25(snapshot: FolderSnapshot, request: RankRequest) -> list[RankedOrdi
     return [_rank_words(snapshot, request, query, request.top) for query in request.queries]
 
 
-def rank_dense(
-    snapshot: FolderSnapshot,
-    request: RankRequest,
-    vectors: Sequence[NDArray[np.float32]],
-    structures: Structures,
-    representation: Representation,
-    top: int | None = None,
-) -> list[RankedOrdinals]:
-    """Rank by the score of the pseudo queries; `top` overrides the request's."""
-    from pseudoquery.search.structures import choose_structure
-    from pseudoquery.search.two_step import RecallDepth, search
-
-    view, settings = snapshot.view, request.settings
-    if not view.vector_count:
-        return [RankedOrdinals((), (), certified=True, candidates=0) for _ in request.queries]
-    allowed = None
-    if request.where:
-        allowed = np.zeros(len(view.ordinals), dtype=bool)
-        matching = snapshot.matching_ordinals(request.where)
-        allowed[np.searchsorted(view.ordinals, matching)] = True
-    structure = choose_structure(settings.structure, view)
-    if request.exact and structure != "flat" and settings.recall_vectors is None:
-        structure = "flat8"  # a scan proves in one pass what no approximate structure can
-    gpu_scan = None
-    if settings.structure == "auto" and settings.recall_vectors is None:
-        # A GPU scores all documents, of queries that are one vector, in no time.
-        single = all(len(query_vectors) == 1 for query_vectors in vectors)
-        gpu_scan = structures.on_gpu(view) if single else None
-    rankings = search(
-        view,
-        gpu_scan or structures.get(structure, view),
-        vectors,
-        representation,
-        top or request.top,
-        depth=RecallDepth(settings.recall, settings.recall_vectors),
-        allowed=allowed,
-        exact=request.exact,
-    )
+def rank_dense(ranker: DenseRanker, questions: Sequence[QuestionVectors]) -> list[RankedOrdinals]:
+    """Rank by meaning."""
+    top, least = ranker.request.top, ranker.request.settings.min_relevance
     return [
-        RankedOrdinals(
-            tuple(view.ordinals[ranking.documents].tolist()),
-            tuple(ranking.scores.tolist()),
-            ranking.certified,
-            ranking.candidates,
-        )
-        for ranking in rankings
+        _by_ordinal(ranker.snapshot.view, _shorten(ranking, top)).at_least(least)
+        for ranking in ranker.rank(questions, top)
     ]
 
 
-def rank_hybrid(
-    snapshot: FolderSnapshot,
-    request: RankRequest,
-    vectors: Sequence[NDArray[np.float32]],
-    structures: Structures,
-    representation: Representation,
-) -> list[RankedOrdinals]:
-    """Fuse the two rankings; the fusion is of exact rankings if the dense ones are certified."""
+def rank_hybrid(ranker: DenseRanker, questions: Sequence[QuestionVectors]) -> list[RankedOrdinals]:
+    """Fuse a ranking by meaning and one by words.
+
+    The fusion is of exact rankings if those by meaning are certified. Documents that only words
+    have found are ranked by tokens, too.
+    """
+    snapshot, request = ranker.snapshot, ranker.request
     depth = max(request.settings.fusion_depth, request.top)
-    dense = rank_dense(snapshot, request, vectors, structures, representation, depth)
-    return [
-        _fuse_rankings(ranking, _rank_words(snapshot, request, query, depth), request)
-        for query, ranking in zip(request.queries, dense, strict=True)
+    words = [_rank_words(snapshot, request, query, depth) for query in request.queries]
+    positions = [_positions_of(snapshot.view, ranking.ordinals) for ranking in words]
+    dense = [
+        _by_ordinal(snapshot.view, _shorten(ranking, depth, more))
+        for ranking, more in zip(ranker.rank(questions, depth, positions), positions, strict=True)
     ]
+    return [_fuse_rankings(*pair, request) for pair in zip(dense, words, strict=True)]
 
 
 def _rank_words(
@@ -134,7 +92,41 @@ def _rank_words(
     match = match_expression(query)
     scored = snapshot.search_fulltext(match, request.where, top) if match else []
     ordinals, scores = tuple(zip(*scored, strict=True)) or ((), ())
-    return RankedOrdinals(ordinals, scores, certified=True, candidates=len(scored))
+    return RankedOrdinals(ordinals, scores, True, len(scored), "words", candidates_proven=True)
+
+
+def _positions_of(view: VectorView, ordinals: Sequence[int]) -> NDArray[np.int64]:
+    """Find documents that have tokens in a view."""
+    positions = np.searchsorted(view.ordinals, np.array(ordinals, np.int64))
+    return positions[view.token_counts[positions] > 0]
+
+
+def _shorten(
+    ranking: RankedPositions, top: int, more: NDArray[np.int64] | None = None
+) -> RankedPositions:
+    """Leave the best, and more documents if they were ranked."""
+    wanted = np.arange(len(ranking.positions)) < top
+    if more is not None:
+        wanted |= np.isin(ranking.positions, more)
+    relevances = None if ranking.relevances is None else ranking.relevances[wanted]
+    return replace(
+        ranking,
+        positions=ranking.positions[wanted],
+        scores=ranking.scores[wanted],
+        relevances=relevances,
+    )
+
+
+def _by_ordinal(view: VectorView, ranking: RankedPositions) -> RankedOrdinals:
+    return RankedOrdinals(
+        tuple(view.ordinals[ranking.positions].tolist()),
+        tuple(ranking.scores.tolist()),
+        ranking.certified,
+        ranking.candidates,
+        ranking.ranked_by,
+        ranking.candidates_proven,
+        () if ranking.relevances is None else tuple(ranking.relevances.tolist()),
+    )
 
 
 def _fuse_rankings(
@@ -144,10 +136,17 @@ def _fuse_rankings(
         list(zip(ranking.ordinals, ranking.scores, strict=True)) for ranking in (dense, words)
     )
     settings = request.settings
-    fused = fuse(dense_scored, words_scored, settings.fusion, settings.weight)[: request.top]
-    return RankedOrdinals(
+    fused = fuse(dense_scored, words_scored, settings.fusion, settings.weight)
+    # A hit is as relevant as its meaning says; words, too, would say hardly more. One without
+    # tokens has nothing to compare.
+    known = dict(zip(dense.ordinals, dense.relevances, strict=True)) if dense.relevances else None
+    ranking = RankedOrdinals(
         tuple(ordinal for ordinal, _ in fused),
         tuple(score for _, score in fused),
         dense.certified,
         dense.candidates,
+        WITH_WORDS[dense.ranked_by],
+        dense.candidates_proven,
+        () if known is None else tuple(known.get(ordinal, 0.0) for ordinal, _ in fused),
     )
+    return ranking.at_least(settings.min_relevance).first(request.top)

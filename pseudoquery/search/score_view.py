@@ -33,7 +33,7 @@ class ViewScorer:
         """Score documents exactly; return the best and their scores, ties by position."""
         parts = [
             exact_scores(self.view, query, block, self.settings)
-            for block in _blocks(self.view, documents)
+            for block in blocks_of_documents(self.view, documents)
         ]
         scores = np.concatenate([np.zeros(0), *parts])
         order = np.lexsort((documents, -scores))[: self.top]
@@ -56,7 +56,9 @@ class ViewScorer:
         bounds = np.cumsum([0] + [len(query) for query in queries])
         slack = [len(query) * rounding_error(view, query, self.settings) for query in queries]
         reaching: list[list[Positions]] = [[] for _ in queries]
-        for documents in _blocks(view, np.flatnonzero(self.allowed & (np.diff(view.offsets) > 0))):
+        for documents in blocks_of_documents(
+            view, np.flatnonzero(self.allowed & (np.diff(view.offsets) > 0))
+        ):
             vectors = view.vectors_of(documents)
             starts = np.concatenate([[0], np.cumsum(vector_counts(view, documents))[:-1]])
             largest = scale * np.maximum.reduceat(vectors @ flat.T, starts, axis=0)
@@ -66,7 +68,7 @@ class ViewScorer:
         return reaching
 
 
-def _blocks(view: VectorView, documents: Positions) -> list[Positions]:
+def blocks_of_documents(view: VectorView, documents: Positions) -> list[Positions]:
     """Group documents, in order, into blocks of about BLOCK_VECTORS vectors."""
     if not len(documents):
         return []

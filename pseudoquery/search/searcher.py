@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pseudoquery.errors import QueryError
+from pseudoquery.method.encoded import QuestionVectors
 from pseudoquery.method.representation import Representation
+from pseudoquery.method.token_codes import TokenType
 from pseudoquery.once import once_property
 from pseudoquery.records import Hit
-from pseudoquery.search.rank import RankedOrdinals, RankRequest, rank_bm25, rank_dense, rank_hybrid
+from pseudoquery.search.dense import DenseRanker
+from pseudoquery.search.rank import (
+    RankedOrdinals,
+    rank_bm25,
+    rank_dense,
+    rank_hybrid,
+)
+from pseudoquery.search.relevance import Calibration, load_calibration, reason_for_none
+from pseudoquery.search.request import RankRequest
 from pseudoquery.storage.protocols import StoredDocument
 from pseudoquery.storage.store import FolderStore
 from pseudoquery.storage.vector_view import VectorView
@@ -41,10 +52,10 @@ class Searcher(Protocol):
     def rank(
         self,
         request: RankRequest,
-        vectors: Sequence[NDArray[np.float32]],
+        questions: Sequence[QuestionVectors],
         representation: Representation,
     ) -> AbstractContextManager[tuple[DocumentReader, list[RankedOrdinals]]]:
-        """Rank documents for queries of these vectors.
+        """Rank documents for questions of these vectors.
 
         The documents can be read until the block ends.
         """
@@ -60,16 +71,43 @@ class FolderSearcher:
     def rank(
         self,
         request: RankRequest,
-        vectors: Sequence[NDArray[np.float32]],
+        questions: Sequence[QuestionVectors],
         representation: Representation,
     ) -> Iterator[tuple[DocumentReader, list[RankedOrdinals]]]:
         """Rank documents of the newest committed state."""
+        token_type = self._token_type(request)
+        calibration = self._calibration_for(request, token_type)
         with self._store.snapshot() as snapshot:
             if request.mode == "bm25" or not request.queries:
                 yield snapshot, rank_bm25(snapshot, request)
                 return
+            ranker = DenseRanker(
+                snapshot, request, self._structures, representation, token_type, calibration
+            )
             rank = rank_hybrid if request.mode == "hybrid" else rank_dense
-            yield snapshot, rank(snapshot, request, vectors, self._structures, representation)
+            yield snapshot, rank(ranker, questions)
+
+    def _token_type(self, request: RankRequest) -> TokenType:
+        """Say which codes of tokens documents are ranked by, if by any."""
+        stored = self._store.settings.tokens
+        if request.settings.rank_by == "tokens" and stored == "none":
+            raise QueryError(
+                f"{self._store.location} stores no tokens to rank by; rank by vectors, or build "
+                "the index again with `pseudoquery index --tokens signs`."
+            )
+        return "none" if request.settings.rank_by == "vectors" else stored
+
+    def _calibration_for(self, request: RankRequest, tokens: TokenType) -> Calibration | None:
+        """Find what makes relevances of scores; None if nothing does."""
+        calibration: Calibration | None = self._calibration
+        reason = reason_for_none(calibration, request, tokens)
+        if reason and request.settings.min_relevance is not None:
+            raise QueryError(f"{reason}, or leave out min_relevance.")
+        return None if reason else calibration
+
+    @once_property
+    def _calibration(self) -> Calibration | None:
+        return load_calibration(self._store.settings)
 
     @once_property
     def _structures(self) -> Structures:
@@ -95,8 +133,16 @@ def read_hits(
         view = documents.view
         positions = np.searchsorted(view.ordinals, np.array(ranking.ordinals, np.int64))
         weights = pseudo_query_weights(view, query, positions, representation)
-    for ordinal, score, weight in zip(ranking.ordinals, ranking.scores, weights, strict=True):
+    relevances = ranking.relevances or [None] * len(ranking.ordinals)
+    hits = zip(ranking.ordinals, ranking.scores, weights, relevances, strict=True)
+    for ordinal, score, weight, relevance in hits:
         document = documents.by_ordinal(ordinal).document
         yield Hit(
-            document.id, score, document.title, document.text, document.metadata, tuple(weight)
+            document.id,
+            score,
+            document.title,
+            document.text,
+            document.metadata,
+            tuple(weight),
+            relevance,
         )

@@ -25,7 +25,7 @@ from pseudoquery.search.faiss_index import (
     write_faiss,
 )
 from pseudoquery.search.gpu_scan import GpuScan, can_grow, make_gpu_scan
-from pseudoquery.search.int8_scan import Int8Scan, make_scan, pack_scan, remove_stale
+from pseudoquery.search.int8_scan import Int8Scan, make_scan, remove_stale
 from pseudoquery.storage.vector_view import VectorView
 
 Structure = Literal["auto", "flat", "flat8", "hnsw", "hnsw8", "ivf", "ivf8"]
@@ -79,9 +79,6 @@ class Structures:
             self._scan = make_scan(view, self._folder, self._scan)
             with suppress(OSError):
                 remove_stale(self._folder, view)
-        else:
-            # What is asked a second time will be asked more often: then it is worth some memory.
-            self._scan = pack_scan(self._scan)
         return self._scan
 
     def _get_faiss(self, kind: str, view: VectorView) -> FaissIndex:

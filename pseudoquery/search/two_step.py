@@ -22,6 +22,7 @@ from pseudoquery.search.faiss_index import FaissIndex
 from pseudoquery.search.first_steps import (
     EstimatesByGpu,
     EstimatesByInt8,
+    EveryDocument,
     OwnersOfNearestVectors,
 )
 from pseudoquery.search.gpu_scan import GpuScan
@@ -46,7 +47,7 @@ class RecallDepth:
 
 def search(
     view: VectorView,
-    structure: FaissIndex | Int8Scan | GpuScan,
+    structure: FaissIndex | Int8Scan | GpuScan | None,
     queries: Queries,
     settings: Representation,
     top: int,
@@ -55,11 +56,16 @@ def search(
     allowed: NDArray[np.bool_] | None = None,
     exact: bool = False,
 ) -> list[Ranking]:
-    """Rank the allowed documents (a mask over the view's; by default the live ones) by score."""
+    """Rank the allowed documents (a mask over the view's; by default the live ones) by score.
+
+    Without a structure, all of them are scored.
+    """
     allowed = view.live if allowed is None else allowed & view.live
     depth = depth or RecallDepth()
     first: FirstStep[Positions]
-    if isinstance(structure, GpuScan):
+    if structure is None:
+        first = EveryDocument(np.flatnonzero(allowed & (np.diff(view.offsets) > 0)))
+    elif isinstance(structure, GpuScan):
         first, exact = EstimatesByGpu(view, structure, settings, top, allowed), True
     elif isinstance(structure, Int8Scan) and depth.vectors is None:
         first, exact = EstimatesByInt8(view, structure, settings, top, allowed), True

@@ -39,7 +39,7 @@ def changing(make: Make, tiny_model: MultiVectorEncoder) -> Index:
 
 
 def filled(make: Make, model: MultiVectorEncoder) -> Index:
-    made = make(model=model, vector_type="float32")
+    made = make(model=model, vector_type="float32", tokens="none")
     made.add(DOCUMENTS)
     return made
 
@@ -74,7 +74,7 @@ def encoded(index: Index, documents: Sequence[Document]) -> list[NDArray[np.floa
         *(f"{document.id} {document.text}" for document in documents),
     )
     if key not in _encoded:
-        _encoded[key] = index.encode(documents)[0] if documents else []
+        _encoded[key] = [document.vectors for document in index.encode(documents)]
     return _encoded[key]
 
 
@@ -107,7 +107,7 @@ def test_parity_of_other_representations(
     make: Make, tiny_model_path: str, representation: Representation
 ) -> None:
     model = load_model(tiny_model_path, representation, device="cpu")
-    index = make(model=model, vector_type="float32")
+    index = make(model=model, vector_type="float32", tokens="none")
     index.add(DOCUMENTS)
     for query in QUERIES[:4]:
         same(pairs(index, query, 5, exact=True), brute_force(index, query)[:5])
@@ -126,10 +126,8 @@ def test_a_certified_answer_is_the_exact_one(index: Index, recall: int) -> None:
 
 def test_hits_say_what_each_vector_weighs(index: Index) -> None:
     hit = index.search("the river", 1).hits[0]
-    vectors = index.encode([next(document for document in DOCUMENTS if document.id == hit.id)])[0][
-        0
-    ]
-    assert len(hit.weights) == len(vectors)
+    document = next(document for document in DOCUMENTS if document.id == hit.id)
+    assert len(hit.weights) == len(encoded(index, [document])[0])
     assert sum(hit.weights) == pytest.approx(1)
 
 
@@ -273,7 +271,7 @@ def test_long_texts_are_kept_whole(make: Make, tiny_model: MultiVectorEncoder) -
     index = make(model=tiny_model)
     text = "日本 " + "the river and the king; " * 5000
     document = Document("long", text, "title", {"about": "water", "all": text})
-    index.add_vectors([document], index.encode([Document("long", "the river")])[0])
+    index.add_vectors([document], index.encode([Document("long", "the river")]))
     assert index.get("long") == document
     for where in ({"about": "water"}, {"all": text}, {"all": {">": text[:-1]}}):
         assert list(index.documents(where)) == [document]

@@ -56,7 +56,7 @@ def check(address: str, state: State, in_flight: State | None) -> State:
         for id_, document in encoded.items()
     }
     before, after = (
-        {id_: expected(document) for id_, document in documents.items()}
+        {id_: (document, expected(document).vectors) for id_, document in documents.items()}
         for documents in (state, in_flight or state)
     )
     for id_ in before.keys() | after.keys() | found.keys():

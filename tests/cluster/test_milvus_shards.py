@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,15 +16,17 @@ from pseudoquery.building.build import refuse
 from pseudoquery.building.milvus_shards import MilvusShards
 from pseudoquery.building.shard import Shard, encode_shard, shard_name
 from pseudoquery.errors import CorpusError
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.milvus.collection import Collection
 from pseudoquery.records import Document
 from pseudoquery.storage.incoming import duplicate_id_error
-from pseudoquery.storage.segment_builder import segment_of_vectors
-from pseudoquery.storage.segments import VECTOR_TYPES
+from pseudoquery.storage.segment_builder import segment_of_documents
 from tests.cluster.conftest import new_name
-from tests.support.crash_writer import SETTINGS
+from tests.support.crash_writer import SETTINGS as FOLDER_SETTINGS
 
 pytestmark = pytest.mark.cluster
+
+SETTINGS = replace(FOLDER_SETTINGS, tokens="none")
 
 Corpus = list[list[list[Document]]]
 """Files of shards of documents."""
@@ -35,13 +38,16 @@ def vectors_of(document: Document) -> NDArray[np.float32]:
     return chance.integers(-9, 9, (len(document.text), SETTINGS.dimension)).astype(np.float32)
 
 
+def encode(document: Document) -> DocumentVectors:
+    return DocumentVectors(vectors_of(document))
+
+
 def made(corpus: Corpus) -> dict[str, bytes]:
     """Do what a cluster does."""
     shards = {}
-    dtype = VECTOR_TYPES[SETTINGS.vector_type]
     for file, parts in enumerate(corpus):
         for number, documents in enumerate(parts):
-            segment = segment_of_vectors([*map(vectors_of, documents)], SETTINGS.dimension, dtype)
+            segment = segment_of_documents([*map(encode, documents)], SETTINGS)
             name = shard_name(file, number, [documents])
             shards[name] = encode_shard(Shard(documents, segment, cut=1))
     return shards
@@ -181,7 +187,7 @@ def test_a_second_document_of_an_id_ends_a_build(address: str) -> None:
 def test_what_others_have_added_meanwhile_stays(address: str) -> None:
     collection = Collection.create(address, SETTINGS)
     theirs = Document("b", "xyz", origin="theirs.jsonl line 1")
-    collection.add([theirs], [vectors_of(theirs)])
+    collection.add([theirs], [encode(theirs)])
     told: list[CorpusError] = []
     assert build(collection, DOUBLED, told.append) == [2, 0]
     assert [str(error).partition(";")[0] for error in told] == [

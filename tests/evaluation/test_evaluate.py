@@ -96,12 +96,13 @@ def test_ids_are_read_once(index: Index, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_how_it_is_asked_changes_the_run(index: Index) -> None:
-    narrow = SearchSettings(recall_vectors=1)
+    by_vectors = SearchSettings(rank_by="vectors")
+    narrow = SearchSettings(recall_vectors=1, rank_by="vectors")
 
     def runs(ask: SearchPlan) -> dict[str, Any]:
         return dict(search_all(index, dataset(), ask, nothing))
 
-    plain = runs(SearchPlan(5))
+    plain = runs(SearchPlan(5, settings=by_vectors))
     assert {len(ranking) for ranking in plain.values()} == {5}
     assert {len(ranking) for ranking in runs(SearchPlan(2)).values()} == {2}
     different = [
@@ -109,6 +110,7 @@ def test_how_it_is_asked_changes_the_run(index: Index) -> None:
         runs(SearchPlan(5, "bm25")),
         runs(SearchPlan(5, "hybrid")),
         runs(SearchPlan(5, settings=narrow)),
+        runs(SearchPlan(5)),
     ]
     assert all(one != other for one in different for other in different if one is not other)
     assert runs(SearchPlan(5, exact=True, settings=narrow)) == plain
@@ -186,7 +188,12 @@ def test_a_document_that_the_collection_has_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["foo", "P@0", "nDCG@0", "AP(rel=0)@5", "nDCG(cutoff=0)", "alpha_nDCG@10", "RBP"]
+    "name",
+    [
+        *("foo", "P@0", "nDCG@0", "AP(rel=0)@5", "nDCG(cutoff=0)", "alpha_nDCG@10", "RBP"),
+        *("nDCG@99999999999999999999", "P(rel=99999999999999999999)@5"),
+        "ERR@20",  # a program in Perl would compute it
+    ],
 )
 def test_a_measure_that_cannot_be_computed(name: str) -> None:
     """Some of these would end the whole process, inside trec_eval."""

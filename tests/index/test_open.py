@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from pseudoquery.errors import (
     PseudoqueryError,
 )
 from pseudoquery.index import Index
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Added, Document
 from pseudoquery.search.settings import SearchSettings
@@ -93,7 +96,14 @@ def test_info(index: Index, tiny_model: MultiVectorEncoder) -> None:
     assert 30 < facts["vectors"] <= 120
     assert facts["segments"] == 1
     assert facts["bytes"] == sum(sizes)
-    assert facts["vector_bytes"] == segment_path(index.folder, 1).stat().st_size
+    segment = segment_path(index.folder, 1).stat().st_size
+    assert facts["vector_bytes"] + facts["token_bytes"] == segment
+    assert facts["vector_bytes"] > facts["vectors"] * 32 * 2
+    tokens = sum(len(encoded.owners) for encoded in index.encode(DOCUMENTS))
+    assert facts["tokens_stored"] == tokens
+    assert facts["token_bytes"] > tokens * 32 / 8, "codes of 32 bits, and where tokens stand"
+    assert facts["token_bytes_per_document"] == round(facts["token_bytes"] / 30)
+    assert facts["tokens"] == "signs"
     assert facts["vector_bytes_per_document"] == round(facts["vectors"] * 32 * 2 / 30)
     assert facts["representation"] == preset("recommended", k=4).settings()
     assert facts["dimension"] == 32
@@ -133,17 +143,26 @@ def test_vectors_do_not_depend_on_the_batch(
 
 def test_vectors_made_elsewhere(tmp_path: Path, tiny_model: MultiVectorEncoder) -> None:
     index = Index.create(tmp_path / "index", model=tiny_model)
-    vectors, _ = index.encode(DOCUMENTS[:4])
-    index.add_vectors(DOCUMENTS[:4], vectors)
+    encoded = index.encode(DOCUMENTS[:4])
+    index.add_vectors(DOCUMENTS[:4], encoded)
     other = Index.create(tmp_path / "other", model=tiny_model)
     other.add(DOCUMENTS[:4])
     assert index.rank_many(["river city"], 4) == other.rank_many(["river city"], 4)
-    for documents, made, message in (
-        (DOCUMENTS[4:6], vectors[:1], "vectors of 1 for 2 documents"),
-        (DOCUMENTS[4:5], [vectors[0].reshape(-1, 16)], r"should be \(vectors, 32\)"),
-        (DOCUMENTS[4:5], [vectors[0][0]], "have the shape"),
-        ([DOCUMENTS[4]] * 2, vectors[:2], "the same id"),
-    ):
+
+    def reshaped(*shape: int) -> DocumentVectors:
+        return replace(encoded[0], vectors=encoded[0].vectors.reshape(shape))
+
+    wrong: list[tuple[list[Document], Any, str]] = [
+        (DOCUMENTS[4:6], encoded[:1], "vectors of 1 for 2 documents"),
+        (DOCUMENTS[4:5], [reshaped(-1, 16)], r"should be \(vectors, 32\)"),
+        (DOCUMENTS[4:5], [reshaped(-1)], "have the shape"),
+        (DOCUMENTS[4:5], [encoded[0].vectors], "are not codes of the type 'signs'"),
+        (DOCUMENTS[4:5], [replace(encoded[0], codes=encoded[0].codes[1:])], "are not codes of"),
+        (DOCUMENTS[4:5], [replace(encoded[0], owners=encoded[0].owners[1:])], "are not codes of"),
+        (DOCUMENTS[4:5], [replace(encoded[0], spans=encoded[0].spans[1:])], "are not codes of"),
+        ([DOCUMENTS[4]] * 2, encoded[:2], "the same id"),
+    ]
+    for documents, made, message in wrong:
         with pytest.raises(PseudoqueryError, match=message):
             index.add_vectors(documents, made)
     assert len(index) == 4

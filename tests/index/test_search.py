@@ -70,22 +70,23 @@ def test_filters_come_before_scoring(index: Index) -> None:
 
 
 def test_exact_is_certified_and_equals_brute_force(index: Index) -> None:
-    brute = index.search(QUERIES[1], 30, settings=SearchSettings(structure="flat", recall=30))
+    scan = SearchSettings(structure="flat", recall=30, rank_by="vectors")
+    brute = index.search(QUERIES[1], 30, settings=scan)
     assert brute.certified
     for structure in ("flat", "hnsw", "ivf8"):
-        narrow = SearchSettings(structure=structure, recall=1)
+        narrow = SearchSettings(structure=structure, recall=1, rank_by="vectors")
         answer = index.search(QUERIES[1], 3, exact=True, settings=narrow)
         assert answer.certified
         assert [(hit.id, hit.score) for hit in answer.hits] == [
             (hit.id, hit.score) for hit in brute.hits[:3]
         ]
-    doubtful = index.search(QUERIES[1], 3, settings=SearchSettings(structure="hnsw", recall=3))
-    assert not doubtful.certified
+    few = SearchSettings(structure="hnsw", recall=3, rank_by="vectors")
+    assert not index.search(QUERIES[1], 3, settings=few).certified
 
 
 def test_settings_of_the_first_step_change_it(index: Index) -> None:
     def candidates(**how: Any) -> int:
-        settings = SearchSettings(structure="flat", **how)
+        settings = SearchSettings(structure="flat", rank_by="vectors", **how)
         return index.search(QUERIES[0], 1, settings=settings).candidates
 
     assert candidates(recall=30) == 30
@@ -99,8 +100,9 @@ def test_hybrid_finds_by_words_and_by_meaning(index: Index) -> None:
     words = index.search("xylophone", 1, mode="bm25")
     assert ids(words) == ["rare"]
     assert words.hits[0].weights == ()
-    hybrid = index.search("xylophone", 31, mode="hybrid")
-    nearest = ids(index.search("xylophone", 1))
+    by_vectors = SearchSettings(rank_by="vectors", weight=0.5)
+    hybrid = index.search("xylophone", 31, mode="hybrid", settings=by_vectors)
+    nearest = ids(index.search("xylophone", 1, settings=by_vectors))
     assert ids(hybrid)[:2] == [*nearest, "rare"], "the best by meaning, and the best by words"
     ranks = index.search("xylophone", 31, mode="hybrid", settings=SearchSettings(fusion="rrf"))
     assert ids(ranks)[0] == "rare"
@@ -123,16 +125,17 @@ def test_weight_moves_a_fusion_between_its_parts(index: Index) -> None:
 
 
 def test_the_dense_hit_comes_first_among_equals(index: Index) -> None:
-    """The first of each ranking gets the same from reciprocal ranks."""
+    """With equal weights, the first of each ranking gets the same."""
+    how = SearchSettings(fusion_depth=1, weight=0.5, rank_by="vectors")
     found = None
     for query in WORDS:
-        dense, words = ids(index.search(query, 30)), ids(index.search(query, 30, mode="bm25"))
+        dense = ids(index.search(query, 30, settings=how))
+        words = ids(index.search(query, 30, mode="bm25"))
         if words and dense[0] not in words and words[0] not in dense[:5]:
             found = query, dense[0], words[0]
             break
     assert found
     query, dense_first, words_first = found
-    how = SearchSettings(fusion_depth=1)
     fused = index.search(query, 1, mode="hybrid", settings=how)
     assert ids(fused) == [dense_first]
     assert fused.hits[0].weights
@@ -154,7 +157,7 @@ def test_titles_are_used(empty: Index) -> None:
 def test_documents_without_vectors(empty: Index) -> None:
     blank = [Document("empty", "", metadata={"blank": True}), Document("space", " \n\t ")]
     assert empty.add(blank) == Added(added=2)
-    assert empty.search("moon") == Answer("moon", (), certified=True, candidates=0)
+    assert empty.search("moon") == Answer("moon", (), True, 0, "tokens", candidates_proven=True)
     assert empty.search("moon", mode="hybrid", exact=True).hits == ()
     empty.add(DOCUMENTS[:3])
     assert len(empty) == 5
@@ -211,6 +214,8 @@ def test_long_documents_are_read_whole_unless_truncation_is_asked_for(
         ({"settings": SearchSettings(structure="tree")}, "there is no structure 'tree'"),
         ({"settings": SearchSettings(recall=0)}, "recall is 0"),
         ({"settings": SearchSettings(recall_vectors=0)}, "recall_vectors is 0"),
+        ({"settings": SearchSettings(token_depth=0)}, "token_depth is 0"),
+        ({"settings": SearchSettings(rank_by="words")}, "auto, tokens, vectors"),  # type: ignore[arg-type]
         ({"settings": SearchSettings(fusion_depth=0)}, "fusion_depth is 0"),
         ({"settings": SearchSettings(weight=1.5)}, "between 0 and 1"),
         ({"settings": SearchSettings(fusion="sum")}, "rrf, weighted"),  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def test_the_figures_are_our_own(
 def test_scores_are_the_papers_and_not_maxsim(
     dataset: Dataset, tiny_model: MultiVectorEncoder, task: Any
 ) -> None:
-    model = SearchModel(tiny_model)
+    model = SearchModel(tiny_model, tokens="none")
     rows = [{"id": one.id, "text": one.text, "title": None} for one in dataset.documents()]
     model.index(rows)
     queries = datasets.Dataset.from_dict({"id": ["q", "none"], "text": ["the king", " "]})
@@ -144,7 +144,7 @@ def test_results_are_kept_by_model(
     assert first.revision == fingerprint(tiny_model) != second.revision
     named = SearchModel(tiny_model, name="me/mine", long="truncate").mteb_model_meta
     assert named.name == "me/mine"
-    assert named.experiment_kwargs == {"long": "truncate", "mode": "dense"}
+    assert named.experiment_kwargs == {"long": "truncate", "mode": "dense", "tokens": None}
 
 
 def test_a_folder_does_not_outlive_its_index(

@@ -12,7 +12,7 @@ from pseudoquery.encoding.encode import document_text
 from pseudoquery.index import Index
 from pseudoquery.records import Document
 from pseudoquery.search.bm25 import match_expression, rank_by_words
-from pseudoquery.storage.schema import FULLTEXT_TOKENIZER
+from pseudoquery.storage.tables import FULLTEXT_TOKENIZER
 from tests.conftest import WORDS
 
 TEXTS = [" ".join(WORDS.split()[start : start + 5 + start % 4]) for start in range(0, 40, 2)]

@@ -12,22 +12,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from sentence_transformers import MultiVectorEncoder
 
 from pseudoquery.cli import terminal
-from pseudoquery.encoding.encode import Reading
+from pseudoquery.encoding.encode import document_text, encode_questions
 from pseudoquery.encoding.model import load_model
-from pseudoquery.encoding.pooling import Tokens
+from pseudoquery.encoding.windows import Long
 from pseudoquery.errors import QueryError
 from pseudoquery.index import Index
+from pseudoquery.method.encoded import DocumentVectors, QuestionVectors
 from pseudoquery.method.presets import preset
-from pseudoquery.records import Document, Explanation, PseudoQuery, Span
-from pseudoquery.search.explain import _find_passage, _join_spans, explain
+from pseudoquery.method.token_codes import pack_tokens
+from pseudoquery.records import Answer, Document, Explanation, PseudoQuery, Span
+from pseudoquery.search.explain import EncodedDocument, _join_spans, explain
 from pseudoquery.search.settings import SearchSettings
+from tests.support.texts import encoded_document
 
 TEXT = (
     "The king of the old city found a red book in the river. Who was the woman with the black "
@@ -63,7 +65,8 @@ def index(tmp_path: Path, tiny_model: MultiVectorEncoder) -> Index:
 @pytest.mark.parametrize("id_", ["plain", "titled", "long"])
 def test_weights_are_those_of_the_hit(index: Index, id_: str) -> None:
     explanation = index.explain(QUERY, id_)
-    (hit,) = index.search(QUERY, where={"id": id_}).hits
+    by_vectors = SearchSettings(rank_by="vectors")
+    (hit,) = index.search(QUERY, where={"id": id_}, settings=by_vectors).hits
     weights = [one.weight for one in explanation.pseudo_queries]
     assert weights == sorted(weights, reverse=True)
     assert weights == pytest.approx(sorted(hit.weights, reverse=True), abs=0.01)
@@ -93,7 +96,9 @@ def test_spans_are_stretches_of_the_text(index: Index, id_: str) -> None:
 def test_spans_are_of_the_right_words(tiny_model_path: str) -> None:
     """With as many pseudo queries as tokens, each one is made of its own word."""
     model = load_model(tiny_model_path, preset("recommended", k=8))
-    explanation = explain(model, "moon", Document("a", "king moon  river", "the old"))
+    encoded = encoded_document(model, Document("a", "king moon  river", "the old"))
+    (question,) = encode_questions(model, ["moon"])
+    explanation = explain("moon", question, encoded, preset("recommended", k=8))
     text = "king moon  river"
     made_of = {
         text[span.start : span.end] for one in explanation.pseudo_queries for span in one.spans
@@ -104,8 +109,17 @@ def test_spans_are_of_the_right_words(tiny_model_path: str) -> None:
 
 def test_truncation_leaves_the_rest_unexplained(tiny_model: MultiVectorEncoder) -> None:
     document = Document("a", TEXT * 8)
-    cut = explain(tiny_model, QUERY, document, "truncate")
-    whole = explain(tiny_model, QUERY, document, "windows")
+    (question,) = encode_questions(tiny_model, [QUERY])
+    longs: tuple[Long, ...] = ("truncate", "windows")
+    cut, whole = (
+        explain(
+            QUERY,
+            question,
+            encoded_document(tiny_model, document, long),
+            preset("recommended", k=4),
+        )
+        for long in longs
+    )
     end = max(span.end for one in cut.pseudo_queries for span in one.spans)
     assert end < len(document.text) / 4
     assert max(s.end for one in whole.pseudo_queries for s in one.spans) == len(document.text)
@@ -122,38 +136,68 @@ def test_the_winning_passage_is_a_sentence(index: Index) -> None:
     )
 
 
-def reading_of(words: dict[str, list[float]], shift: int = 0) -> Reading:
-    """Pretend that these words of TEXT are its tokens, with these embeddings."""
-    spans = [(TEXT.index(word) + shift, TEXT.index(word) + len(word) + shift) for word in words]
-    embeddings = torch.tensor(list(words.values()))
-    weights = torch.ones(len(words))
-    tokens = Tokens(embeddings, weights, torch.zeros(len(words), dtype=torch.bool))
-    return Reading({0: tokens}, {}, {0: np.array(spans)}, frozenset())
+def pretended(words: dict[str, list[float]], title: str = "", k: int = 2) -> EncodedDocument:
+    """Pretend that these words of TEXT are its tokens, with these embeddings.
+
+    Each word belongs to the pseudo query that it points to most.
+    """
+    document = Document("a", TEXT, title)
+    start = document_text(document)[1]
+    spans = [(TEXT.index(word) + start, TEXT.index(word) + len(word) + start) for word in words]
+    embeddings = np.array(list(words.values()), np.float32).reshape(-1, k)
+    encoded = DocumentVectors(
+        np.eye(k, dtype=np.float32),
+        embeddings.argmax(axis=1),
+        np.array(spans, np.int64).reshape(-1, 2),
+        pack_tokens("float16", embeddings),
+    )
+    return EncodedDocument(document, encoded, "float16", start)
 
 
-@pytest.mark.parametrize("shift", [0, 7])
-def test_the_winning_passage_is_nearest_to_the_query(shift: int) -> None:
-    def winner(words: dict[str, list[float]], *winning: str) -> str:
-        own = np.array([word in (winning or words) for word in words])
-        query = np.array([[1.0, 0.0]], np.float32)
-        passage = _find_passage(TEXT, reading_of(words, shift), query, shift, own)
-        assert passage
-        return TEXT[passage.start : passage.end]
-
-    assert "king" in winner({"king": [1.0, 0.1], "moon": [1.0, 0.9]})
-    assert "moon" in winner({"king": [1.0, 0.9], "moon": [1.0, 0.1]})
-    # Direction counts, not length, and every token of the sentence.
-    assert "moon" in winner({"king": [9.0, 9.0], "moon": [0.1, 0.0]})
-    assert "moon" in winner({"king": [1.0, 0.0], "city": [0.0, 5.0], "moon": [1.0, 1.0]})
-    # It is what the winning pseudo query was made of, if that was made of any text.
-    assert "moon" in winner({"king": [1.0, 0.1], "moon": [1.0, 0.9]}, "moon")
-    assert "king" in winner({"king": [1.0, 0.1], "moon": [1.0, 0.9]}, "a title")
+def asked(*tokens: list[float], query: str = "moon") -> QuestionVectors:
+    """Pretend that a question has these tokens, and is the first of them."""
+    vectors = np.array(tokens, np.float32)
+    spans = [match.span() for match in re.finditer(r"\w+", query)][: len(tokens)]
+    return QuestionVectors(vectors[:1], vectors, np.array(spans, np.int64))
 
 
-def test_no_text_has_no_passage() -> None:
-    for text in ("", " \n "):
-        query, nothing = np.array([[1.0, 0.0]], np.float32), np.zeros(0, np.bool_)
-        assert _find_passage(text, reading_of({}), query, 0, nothing) is None
+def winner(words: dict[str, list[float]], *tokens: list[float], title: str, codes: bool) -> str:
+    encoded = pretended(words, title)
+    if not codes:
+        encoded = replace(encoded, token_type="none")
+    passage = explain("moon", asked(*tokens), encoded, preset("recommended", k=2)).passage
+    assert passage
+    return TEXT[passage.start : passage.end]
+
+
+@pytest.mark.parametrize("title", ["", "A title"])
+def test_the_winning_passage_scores_best_by_itself(title: str) -> None:
+    def won(words: dict[str, list[float]], *tokens: list[float]) -> str:
+        return winner(words, *tokens, title=title, codes=True)
+
+    assert "king" in won({"king": [1.0, 0.1], "moon": [1.0, 0.9]}, [1.0, 0.0])
+    assert "moon" in won({"king": [1.0, 0.9], "moon": [1.0, 0.1]}, [1.0, 0.0])
+    # Direction counts, not length; and a word that matches nothing does no harm.
+    assert "moon" in won({"king": [9.0, 9.0], "moon": [0.1, 0.0]}, [1.0, 0.0])
+    assert "king" in won({"king": [1.0, 0.0], "city": [0.0, 5.0], "moon": [1.0, 1.0]}, [1.0, 0.0])
+    # Every word of the question counts.
+    both = {"king": [1.0, 0.0], "moon": [1.0, 0.2], "sun": [0.0, 1.0]}
+    assert "moon" in won(both, [1.0, 0.0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("title", ["", "A title"])
+def test_without_codes_the_passage_is_of_the_best_pseudo_query(title: str) -> None:
+    def won(words: dict[str, list[float]], *tokens: list[float]) -> str:
+        return winner(words, *tokens, title=title, codes=False)
+
+    words = {"king": [1.0, 0.0], "moon": [0.0, 1.0], "sun": [1.0, 0.0]}
+    assert "king" in won(words, [1.0, 0.0])
+    assert "moon" in won(words, [0.0, 1.0])
+
+
+def test_no_tokens_have_no_passage() -> None:
+    explanation = explain("moon", asked([1.0, 0.0]), pretended({}), preset("recommended", k=2))
+    assert explanation.passage is None
 
 
 def test_documents_without_text(index: Index) -> None:
@@ -238,7 +282,7 @@ def test_an_explanation_is_coloured_where_its_words_stand(screen: io.StringIO) -
     assert "0.750" in shown
     assert "king · city" in shown
     assert "(the document as a whole)" in shown
-    assert "score 1.2500" in shown
+    assert "score by vectors 1.2500" in shown
     assert shown.count("█") == terminal.BAR
 
 
@@ -287,10 +331,17 @@ def test_facts_are_shown_as_they_are(screen: io.StringIO) -> None:
 
 
 def test_verdicts(screen: io.StringIO, index: Index) -> None:
-    answer = index.search(QUERY, 2, settings=SearchSettings(structure="flat"))
-    cases = {
+    answer = index.search(QUERY, 2, settings=SearchSettings(structure="flat", rank_by="vectors"))
+    few = index.search(QUERY, 2, settings=SearchSettings(token_depth=3))
+    hybrid = replace(few, ranked_by="tokens and words")
+    ranked = "Ranked by tokens: the 3 best documents by vectors"
+    cases: dict[str, tuple[Answer, str]] = {
         "Proven exact; 4 documents were scored.": (answer, "dense"),
         "Not proven exact": (replace(answer, certified=False), "dense"),
+        f"{ranked} (proven); use --exact to rank all documents.": (few, "dense"),
+        f"{ranked} (not proven);": (replace(few, candidates_proven=False), "dense"),
+        "Ranked by tokens and words: 3 documents, the best by vectors (proven) or by words; use "
+        "--exact to rank all documents by tokens.": (hybrid, "hybrid"),
         "Ranked by words alone (BM25).": (answer, "bm25"),
         "Nothing was found.": (replace(answer, hits=()), "hybrid"),
     }

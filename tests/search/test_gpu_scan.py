@@ -106,7 +106,9 @@ def test_documents_of_too_many_vectors_are_left_to_the_cpu() -> None:
 
 
 def test_an_index_asks_the_gpu_by_itself(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = [served.search(query, 3) for query in ("king", "queen of the island")]
+    vectors = SearchSettings(rank_by="vectors")  # so few documents are all ranked by tokens at once
+    queries = ("king", "queen of the island")
+    everything = [served.search(query, 3, settings=vectors) for query in queries]
     asked: list[int] = []
 
     def spied(scan: GpuScan, *arguments: Any) -> Any:
@@ -119,18 +121,19 @@ def test_an_index_asks_the_gpu_by_itself(served: Index, monkeypatch: pytest.Monk
     monkeypatch.setattr(candidates, "make_gpu_scan", partial(make_gpu_scan, device=DEVICE))
     again = Index.open(served.folder, model=served.model)
     for before in everything:
-        answer = again.search(before.query, 3)
+        answer = again.search(before.query, 3, settings=vectors)
         assert answer.hits == before.hits
         assert answer.certified
     assert asked == [1, 1]
     # What is deleted, and what does not satisfy a filter, is not found; what is new is.
     gone = everything[0].hits[0].id
     again.delete([gone])
-    assert gone not in [hit.id for hit in again.search("king", 3).hits]
+    assert gone not in [hit.id for hit in again.search("king", 3, settings=vectors).hits]
     again.add([Document("new", "king king king", metadata={"own": 1})])
-    assert [hit.id for hit in again.search("king", 3, where={"own": 1}).hits] == ["new"]
+    (only,) = again.search("king", 3, where={"own": 1}, settings=vectors).hits
+    assert only.id == "new"
     # Another structure is as before.
     count = len(asked)
-    again.search("king", 3, settings=SearchSettings(structure="flat8"))
-    again.search("king", 3, settings=SearchSettings(recall_vectors=5))
+    again.search("king", 3, settings=replace(vectors, structure="flat8"))
+    again.search("king", 3, settings=replace(vectors, recall_vectors=5))
     assert len(asked) == count

@@ -1,23 +1,28 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pseudoquery.method.representation import Score
+from pseudoquery.method.encoded import DocumentVectors
+from pseudoquery.method.representation import Representation, Score
 from pseudoquery.method.scores import document_score
+from pseudoquery.native.choice import NUMPY, available_kernels
 from pseudoquery.records import Document
 from pseudoquery.search import int8_scan as scan
-from pseudoquery.search.int8_products import FEW, Packed, multiplies_integers, packs
-from pseudoquery.search.int8_scan import Int8Scan, make_scan, pack_scan
+from pseudoquery.search import scan_threads
+from pseudoquery.search.error_bounds import int8_dots_error, score_error_per_dot
+from pseudoquery.search.int8_scan import make_scan
 from pseudoquery.search.structures import Structures
-from pseudoquery.storage.int8_codes import Int8Codes, quantise, split_query
+from pseudoquery.search.two_step import search
+from pseudoquery.storage.int8_codes import Int8Codes, quantise
 from pseudoquery.storage.schema import Settings
 from pseudoquery.storage.segments import Segment
 from pseudoquery.storage.store import FolderStore
@@ -53,96 +58,97 @@ def slow_scores(
     return scores
 
 
+@pytest.fixture(params=available_kernels(), autouse=True)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test is with every kernel."""
+    monkeypatch.setenv("PSEUDOQUERY_KERNEL", request.param)
+    return str(request.param)
+
+
 @given(
     seed=seeds,
-    dimension=st.sampled_from([1, 2, 3, 24, 33]),
-    scale=st.floats(0.1, 30),
+    dimension=st.sampled_from([1, 2, 3, 24, 33, 64, 100]),
+    scale=st.sampled_from([0.1, 1.0, 10.0, 100.0, 1e4]),
+    length=st.sampled_from([1e-35, 1e-20, 1.0, 1e10]),
     score=st.sampled_from(SCORES),
     dtype=st.sampled_from(["float16", "float32", "int8"]),
-    products=st.sampled_from([1, 50, 1 << 20]),
 )
-def test_estimates_are_near_the_scores(
-    seed: int, dimension: int, scale: float, score: Score, dtype: str, products: int
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_estimates_are_as_near_the_scores_as_they_promise(
+    seed: int, dimension: int, scale: float, length: float, score: Score, dtype: str
 ) -> None:
     view = random_view(seed, dimension=dimension, dtype=dtype)
-    queries = np.random.default_rng(seed).normal(size=(3, dimension)).astype(np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "PRODUCTS", products)
-        made = make_scan(view)
-        estimates = made.estimates(queries, scale, score)
+    drawn = np.random.default_rng(seed).normal(size=(3, dimension))
+    queries = (drawn * length).astype(np.float32)
+    made = make_scan(view)
+    estimates = made.estimates(queries, scale, score)
     assert estimates.shape == (3, 40)
     assert made.total == view.vector_count
+    filled = np.diff(view.offsets) > 0
+    representation = Representation(scale=scale, score=score)
     for row, query in enumerate(queries):
-        length = float(np.linalg.norm(query))
-        lost = float(split_query(query[None]).lost[0])
-        room = 3 * scale * (length * made.errors + (lost + 1e-5 * length) * (view.norm + 1))
+        errors = int8_dots_error(view, query[None], made.errors, representation)
+        room = score_error_per_dot(view.widest, representation) * errors
         truth = np.array(slow_scores(view, query, scale, score))
-        filled = np.diff(view.offsets) > 0
         assert (np.abs(estimates[row, filled] - truth[filled]) <= room[filled]).all()
         assert (estimates[row, ~filled] == -np.inf).all()
 
 
-needs_layout = pytest.mark.skipif(not packs(DIMENSION), reason="it is not laid out here")
-
-
-@needs_layout
-@given(
-    seed=seeds,
-    asked=st.integers(1, FEW),
-    score=st.sampled_from(SCORES),
-    dtype=st.sampled_from(["float16", "float32", "int8"]),
-)
-def test_what_is_laid_out_gives_the_same_estimates(
-    seed: int, asked: int, score: Score, dtype: str
+@given(seed=seeds, score=st.sampled_from(SCORES), share=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_filter_leaves_out_documents_and_changes_nothing_else(
+    seed: int, score: Score, share: float
 ) -> None:
-    plain = make_scan(random_view(seed, dtype=dtype))
-    laid_out = pack_scan(plain)
-    assert all(part.packed for part in laid_out.parts if len(part.codes.values))
-    queries = np.random.default_rng(seed).normal(size=(asked, DIMENSION)).astype(np.float32)
-    np.testing.assert_array_equal(
-        plain.estimates(queries, 3.0, score), laid_out.estimates(queries, 3.0, score)
-    )
-    pairs = zip(plain.search(queries, 9, None), laid_out.search(queries, 9, None), strict=True)
-    for one, other in pairs:
-        np.testing.assert_array_equal(one, other)
+    view = random_view(seed)
+    queries = np.random.default_rng(seed).normal(size=(3, DIMENSION)).astype(np.float32)
+    allowed = np.random.default_rng(seed).random(40) < share
+    made = make_scan(view)
+    everything = made.estimates(queries, 3.0, score)
+    some = made.estimates(queries, 3.0, score, allowed)
+    assert (some[:, ~allowed] == -np.inf).all()
+    np.testing.assert_allclose(some[:, allowed], everything[:, allowed], rtol=1e-5, atol=1e-5)
 
 
-def test_many_codes_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_make_no_difference(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = np.random.default_rng(0).normal(size=(3, DIMENSION)).astype(np.float32)
     made = make_scan(random_view(0))
-    monkeypatch.setattr(scan, "PACKED", made.total * DIMENSION - 1)
-    assert pack_scan(made) is made
+    monkeypatch.setattr(scan_threads, "thread_count", lambda: 1)
+    monkeypatch.setattr(scan, "thread_count", lambda: 1)
+    alone = made.estimates(queries, 3.0, "softmax")
+    monkeypatch.setattr(scan_threads, "thread_count", lambda: threads)
+    monkeypatch.setattr(scan, "thread_count", lambda: threads)
+    monkeypatch.setattr(scan, "SHARE", 100)
+    shared = made.estimates(queries, 3.0, "softmax")
+    # What is multiplied together changes the last digits in numpy.
+    np.testing.assert_allclose(alone, shared, rtol=1e-5, atol=1e-5)
+
+
+def test_threads_of_a_server_may_scan_at_once() -> None:
+    made = make_scan(random_view(0))
+    queries = np.random.default_rng(0).normal(size=(40, 1, DIMENSION)).astype(np.float32)
+    expected = [made.estimates(query, 3.0, "softmax") for query in queries]
+    with ThreadPoolExecutor(4) as threads:
+        together = threads.map(lambda query: made.estimates(query, 3.0, "softmax"), queries)
+        for alone, beside in zip(expected, together, strict=True):
+            np.testing.assert_array_equal(alone, beside)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 16, 384, 768])
-def test_integers_or_not_the_dots_are_the_same(
-    dimension: int, monkeypatch: pytest.MonkeyPatch
+def test_all_kernels_find_the_same_dots(
+    dimension: int, monkeypatch: pytest.MonkeyPatch, kernel: str
 ) -> None:
     made = make_scan(random_view(0, dimension=dimension))
     queries = np.random.default_rng(1).normal(size=(5, dimension)).astype(np.float32)
     here = made.search(queries, made.total, None)
-    monkeypatch.setattr(scan, "multiplies_integers", lambda _: False)
+    monkeypatch.setenv("PSEUDOQUERY_KERNEL", NUMPY)
     elsewhere = made.search(queries, made.total, None)
-    np.testing.assert_array_equal(here.dots, elsewhere.dots)
-
-
-def test_a_product_that_goes_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def saturating(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return (left.long() @ right.long()).clamp(-30_000, 30_000).int()
-
-    def missing(*_: Any) -> NoReturn:
-        raise NotImplementedError
-
-    multiplies_integers.cache_clear()
-    for other in (saturating, missing):
-        monkeypatch.setattr(torch, "_int_mm", other)
-        assert not multiplies_integers(64)
-        multiplies_integers.cache_clear()
+    if kernel == NUMPY:
+        np.testing.assert_array_equal(here.dots, elsewhere.dots)
+    np.testing.assert_allclose(here.dots, elsewhere.dots, rtol=1e-4, atol=1e-5)
 
 
 def test_sums_that_overflow_rule_nothing_out() -> None:
-    from pseudoquery.method.representation import Representation
-    from pseudoquery.search.two_step import search
-
     huge = [np.full((1, 4), sign * 1e30, np.float32) for sign in (1.0, -1.0, 0.5)]
     view = view_of(huge, dimension=4)
     query = np.full((1, 4), 1e30, np.float32)
@@ -163,7 +169,9 @@ def store(tmp_path: Path) -> FolderStore:
 
 def add(store: FolderStore, numbers: range) -> None:
     generator = np.random.default_rng(numbers.start)
-    vectors = [generator.normal(size=(4, DIMENSION)).astype(np.float32) for _ in numbers]
+    vectors = [
+        DocumentVectors(generator.normal(size=(4, DIMENSION)).astype(np.float32)) for _ in numbers
+    ]
     with store.writer() as writer:
         writer.add([Document(f"id {number}", "text") for number in numbers], vectors)
 
@@ -211,26 +219,6 @@ def test_only_new_segments_are_quantised(
     assert quantised == [12]
 
 
-@needs_layout
-def test_what_is_asked_again_is_laid_out_once(store: FolderStore) -> None:
-    structures = Structures(store.folder)
-
-    def layouts() -> list[Packed | None]:
-        found = structures.get("flat8", view_in(store))
-        assert isinstance(found, Int8Scan)
-        return [part.packed for part in found.parts]
-
-    assert layouts() == [None, None]
-    first = layouts()
-    assert None not in first
-    add(store, range(20, 23))
-    assert layouts() == [*first, None]
-    second = layouts()
-    assert second[:2] == first
-    assert second[2] is not None
-    assert layouts() == second
-
-
 def test_codes_of_segments_that_are_no_more_are_removed(store: FolderStore) -> None:
     structures = Structures(store.folder)
     structures.get("flat8", view_in(store))
@@ -251,7 +239,7 @@ def test_wrong_codes_are_found_and_removed(store: FolderStore) -> None:
     content[-1000] ^= 1
     path.write_bytes(content)
     assert problems(store) == [f"derived/{path.name}: it does not hold the codes of its segment"]
-    assert repair(store, lambda _: ([], 0)) == 0
+    assert repair(store, lambda _: []) == 0
     assert not path.exists()
     assert problems(store) == []
 

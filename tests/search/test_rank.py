@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from pseudoquery.search.settings import MODES, Mode, SearchSettings, check_searc
 from tests.support.collection import DOCUMENTS
 
 QUERIES = ["who was the king of the city", "bird song", "???", "the old house by the river?"]
-NARROW = SearchSettings(recall_vectors=2)
+BY_VECTORS = SearchSettings(rank_by="vectors")
+NARROW = SearchSettings(recall_vectors=2, rank_by="vectors")
 """Recalls so little that `exact` must do the work."""
 
 
@@ -43,7 +45,10 @@ def both(index: Index, queries: list[str], top: int, **how: Any) -> Any:
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
 @pytest.mark.parametrize("where", [None, {"even": True}, {"n": 5}, {"n": 99}])
-@pytest.mark.parametrize(("exact", "settings"), [(False, None), (True, NARROW), (False, NARROW)])
+@pytest.mark.parametrize(
+    ("exact", "settings"),
+    [(False, None), (True, None), (False, BY_VECTORS), (True, NARROW), (False, NARROW)],
+)
 def test_rankings_are_those_of_the_answers(
     index: Index, mode: Mode, where: Any, exact: bool, settings: SearchSettings | None
 ) -> None:
@@ -59,27 +64,31 @@ def test_rankings_are_those_of_the_answers(
         assert len(found) == len(set(found))
         assert set(found) <= allowed
         assert [score for _, score in ranking] == sorted((one for _, one in ranking), reverse=True)
-        if mode != "bm25" and (exact or settings is None):
+        if mode != "bm25" and (exact or settings is not NARROW):
             assert set(found) == allowed
         if mode == "bm25" and query == "???":
             assert not found
 
 
 def test_every_way_gives_another_ranking(index: Index) -> None:
-    query = QUERIES[:1]
+    query = QUERIES[3:]
     ways: list[dict[str, Any]] = [
-        *({"mode": mode} for mode in MODES),
-        {"where": {"even": True}},
+        *({"mode": mode, "settings": BY_VECTORS} for mode in MODES),
+        {"where": {"even": True}, "settings": BY_VECTORS},
         {"settings": NARROW},
-        {"mode": "hybrid", "settings": SearchSettings(fusion="rrf")},
-        {"mode": "hybrid", "settings": SearchSettings(fusion="weighted", weight=0.9)},
-        {"mode": "hybrid", "settings": SearchSettings(fusion_depth=5)},
+        {"mode": "hybrid", "settings": replace(BY_VECTORS, fusion="rrf")},
+        {"mode": "hybrid", "settings": replace(BY_VECTORS, fusion="weighted", weight=0.7)},
+        {"mode": "hybrid", "settings": replace(BY_VECTORS, fusion_depth=5)},
+        {},
+        {"settings": SearchSettings(token_depth=5)},
+        {"settings": SearchSettings(vector_share=0.0)},
+        {"mode": "hybrid"},
     ]
     rankings = [tuple(both(index, query, 5, **how)[0]) for how in ways]
     assert len(set(rankings)) == len(ways)
     exact = both(index, query, 5, settings=NARROW, exact=True)[0]
     assert tuple(exact) == rankings[0] != rankings[4]
-    assert both(index, query, 3)[0] == list(rankings[0][:3])
+    assert both(index, query, 3, settings=BY_VECTORS)[0] == list(rankings[0][:3])
 
 
 def test_one_query_does_not_depend_on_the_others(index: Index) -> None:
@@ -110,7 +119,7 @@ QUERY = "king"
 @pytest.fixture
 def known(tmp_path: Path, tiny_model: MultiVectorEncoder) -> Index:
     """Two documents with the query's word, then two with its meaning."""
-    made = Index.create(tmp_path / "known", model=tiny_model)
+    made = Index.create(tmp_path / "known", model=tiny_model, tokens="none")
     vector = encode_queries(tiny_model, [QUERY])[0]
     texts = {"word 1": "king", "word 2": "king queen", "meaning 1": "red", "meaning 2": "blue"}
     parts = (-1.0, -1.0, 1.0, 0.5)
@@ -129,7 +138,7 @@ def test_the_two_rankings_apart(known: Index) -> None:
 
 @pytest.mark.parametrize("fusion", ["rrf", "weighted"])
 def test_of_equals_the_one_found_by_meaning_comes_first(known: Index, fusion: Fusion) -> None:
-    settings = SearchSettings(fusion=fusion, fusion_depth=1)
+    settings = SearchSettings(fusion=fusion, weight=0.5, fusion_depth=1)
     first = known.rank_many([QUERY], 1, mode="hybrid", settings=settings)[0]
     assert [id_ for id_, _ in first] == ["meaning 1"], "though the other was added before"
     two = known.rank_many([QUERY], 2, mode="hybrid", settings=settings)[0]
@@ -165,6 +174,9 @@ def test_fusion_depth_is_at_least_what_is_asked_for(known: Index) -> None:
         ({"settings": SearchSettings(recall=0)}, "recall is 0"),
         ({"settings": SearchSettings(recall_vectors=0)}, "recall_vectors is 0"),
         ({"settings": SearchSettings(fusion_depth=-1)}, "fusion_depth is -1"),
+        ({"settings": SearchSettings(token_depth=-1)}, "token_depth is -1"),
+        ({"settings": SearchSettings(vector_share=1.1)}, "vector_share is 1.1"),
+        ({"settings": SearchSettings(vector_share=float("nan"))}, "vector_share is nan"),
     ],
 )
 def test_refused_in_one_sentence(index: Index, how: dict[str, Any], message: str) -> None:
@@ -183,9 +195,10 @@ def test_an_unknown_structure_is_refused(served: Index, exact: bool) -> None:
 
 def test_exact_is_by_a_scan_unless_vectors_are_to_be_recalled(served: Index) -> None:
     structures = served.folder / "derived"
-    served.search("king", 3, exact=True, settings=SearchSettings(structure="hnsw"))
+    by_documents = SearchSettings(structure="hnsw", rank_by="vectors")
+    served.search("king", 3, exact=True, settings=by_documents)
     assert [path.suffixes for path in structures.iterdir()] == [[".codes", ".safetensors"]]
-    by_vectors = SearchSettings(structure="hnsw", recall_vectors=5)
+    by_vectors = SearchSettings(structure="hnsw", recall_vectors=5, rank_by="vectors")
     answer = served.search("king", 3, exact=True, settings=by_vectors)
     assert answer.certified
     assert (structures / "hnsw.faiss").exists()

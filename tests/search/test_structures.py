@@ -19,7 +19,7 @@ from pseudoquery.search.error_bounds import rounding_error
 from pseudoquery.search.faiss_index import FaissIndex, build_faiss, extend
 from pseudoquery.search.int8_scan import Int8Scan
 from pseudoquery.search.structures import STRUCTURES, Structures, choose_structure
-from pseudoquery.storage.int8_codes import split_query
+from pseudoquery.storage.int8_codes import round_queries
 from pseudoquery.storage.vector_view import VectorView
 from tests.storage.test_vector_view import view_of
 from tests.support.structures import build
@@ -129,7 +129,7 @@ def test_the_error_of_flat8_bounds_its_dots(magnitude: float) -> None:
     truth = magnitude * TRUE_DOTS  # a hair off, by the rounding of `vectors`
     for row, query in enumerate(QUERIES):
         errors = np.abs(found.dots[row] - truth[row, found.positions[row]])
-        lost = float(split_query(query[None]).lost[0]) * (view.norm + step.error)
+        lost = float(round_queries(query[None]).lost[0]) * (view.norm + step.error)
         room = step.error * float(np.linalg.norm(query)) + lost
         assert errors.max() <= room + 2 * rounding_error(view, query[None], PLAIN)
         assert errors.max() > room / 100, "the bound says something"
