@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.measure import Inputs, Vectors, Way, run, size_of
+from pseudoquery.method.encoded import DocumentVectors, QuestionVectors
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
-from pseudoquery.search.rank import RankRequest, rank_dense, rank_hybrid
+from pseudoquery.search.dense import DenseRanker
+from pseudoquery.search.rank import rank_dense, rank_hybrid
+from pseudoquery.search.request import RankRequest
 from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.search.structures import Structures
 from pseudoquery.storage.int8_codes import ENDING
@@ -79,7 +82,10 @@ def make(inputs: Inputs, name: str, kind: str, folder: Path) -> Made:
         for first in range(0, vectors.count, ADDED_AT_ONCE):
             numbers = range(first, min(first + ADDED_AT_ONCE, vectors.count))
             documents = [Document(str(number), texts[number]) for number in numbers]
-            writer.add(documents, [np.array(vectors.document(number)) for number in numbers])
+            writer.add(
+                documents,
+                [DocumentVectors(np.array(vectors.document(number))) for number in numbers],
+            )
     seconds = time.perf_counter() - start
     representation = Representation(**inputs.facts["representations"][name]["settings"])
     return Made(store, Structures(folder), vectors, representation, questions, seconds)
@@ -116,8 +122,9 @@ def searching(
         with made.store.snapshot() as snapshot:
             mode: Mode = "hybrid" if rank is rank_hybrid else "dense"
             request = RankRequest([text], top, None, False, mode, settings)
-            vectors = [made.vectors.query(query)]
-            (ranking,) = rank(snapshot, request, vectors, made.structures, made.representation)
+            vectors = made.vectors.query(query)
+            ranker = DenseRanker(snapshot, request, made.structures, made.representation, "none")
+            (ranking,) = rank(ranker, [QuestionVectors(vectors, vectors[:0])])
             positions: list[int] = np.searchsorted(
                 snapshot.view.ordinals, ranking.ordinals
             ).tolist()

@@ -12,7 +12,9 @@ from typing import Any
 from pseudoquery.errors import ModelError
 from pseudoquery.files import write_atomically
 from pseudoquery.markdown import format_table
-from pseudoquery.research.tables import HEADLINE, ROWS, Experiment
+from pseudoquery.research.rows import SHOWN_AS_TRAINED
+from pseudoquery.research.schedules import HEADLINE
+from pseudoquery.research.tables import Experiment
 
 Result = Mapping[str, Any]
 """What the file of one row and seed holds, under OUT/runs."""
@@ -32,14 +34,26 @@ def write_report(name: str, experiment: Experiment, results: Sequence[Result], o
 
 def _select_figures(experiment: Experiment, result: Result) -> dict[str, Any]:
     """Leave out the figures of collections that only other experiments with this row show."""
-    return {**result, "figures": {test: result["figures"][test] for test in experiment.tests}}
+    figures = {test: result["figures"][test] for test in _tests_of(experiment, [result])}
+    return {**result, "figures": figures}
+
+
+def _tests_of(experiment: Experiment, results: Sequence[Result]) -> list[str]:
+    """List the tests for which there is a result: a training may be missing still."""
+    return [
+        test for test in experiment.tests if any(test in result["figures"] for result in results)
+    ]
 
 
 def format_report(name: str, experiment: Experiment, results: Sequence[Result]) -> str:
     """Write the table of each collection, and what is needed to repeat them."""
     parts = [f"# {experiment.title}", ""]
-    for test in experiment.tests:
-        parts += [f"## {test}", "", _format_results(experiment, results, test), ""]
+    tests = _tests_of(experiment, results)
+    if len(experiment.schedules) > 1:
+        parts += ["## Summary", "", _format_summary(results, tests), ""]
+    for test in tests:
+        judged = [result for result in results if test in result["figures"]]
+        parts += [f"## {test}", "", _format_results(experiment, judged, test), ""]
     if experiment.paper:
         parts += [
             f"The last column is the paper's own figure ({experiment.paper_data}): other data and "
@@ -62,7 +76,7 @@ def write_rates(out: Path) -> None:
     for schedule in sorted((out / "runs").glob("*/")):
         paths = sorted(schedule.glob("*.json"))
         results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        results = [result for result in results if result["row"] in ROWS]
+        results = [result for result in results if result["row"] in SHOWN_AS_TRAINED]
         if results:
             parts += [f"## Schedule {schedule.name}", "", _format_rates(results), ""]
     write_atomically(out / "rates.md", "\n".join(parts).encode())
@@ -72,11 +86,11 @@ def _format_rates(results: Sequence[Result]) -> str:
     tests = list(results[0]["figures"])
     rates: dict[tuple[int, float], list[Result]] = defaultdict(list)
     for result in results:
-        position = list(ROWS).index(result["row"])
+        position = list(SHOWN_AS_TRAINED).index(result["row"])
         rates[position, result["settings"]["learning_rate"]].append(result)
     lines = []
     for (_, rate), seeds in sorted(rates.items(), key=lambda item: item[0]):
-        row = ROWS[seeds[0]["row"]]
+        row = SHOWN_AS_TRAINED[seeds[0]["row"]]
         figures = [
             [seed["figures"][test]["alone"][headline_measure(test)] for seed in seeds]
             for test in tests
@@ -105,12 +119,29 @@ def group_by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
     return dict(rows)
 
 
+def _format_summary(results: Sequence[Result], tests: Sequence[str]) -> str:
+    """Write one table of all collections: a line each, and a column for each row."""
+    rows = group_by_row(results)
+    lines = []
+    for test in tests:
+        measure = headline_measure(test)
+        figures = [
+            [seed["figures"][test]["alone"][measure] for seed in seeds if test in seed["figures"]]
+            for seeds in rows.values()
+        ]
+        lines.append((test, NAMES.get(measure, measure), *map(_format_mean, figures)))
+    labels = [seeds[0]["label"] for seeds in rows.values()]
+    return format_table(("left out", "measure", *labels), lines)
+
+
 def _format_results(experiment: Experiment, results: Sequence[Result], test: str) -> str:
     headline = headline_measure(test)
     measures = [headline, *(measure for measure in MORE if measure != headline)]
+    sized = any("bytes" in result["figures"][test].get("size", {}) for result in results)
     titles = [
         "documents as",
         "vectors",
+        *(["bytes"] if sized else []),
         *(NAMES.get(measure, measure) for measure in measures),
         "+ BM25, weighted",
         "+ BM25, RRF",
@@ -119,7 +150,7 @@ def _format_results(experiment: Experiment, results: Sequence[Result], test: str
     lines = []
     for row, seeds in group_by_row(results).items():
         figures = [seed["figures"][test] for seed in seeds]
-        size = figures[0].get("size", {}).get("vectors")
+        size = figures[0].get("size", {})
         alone = [seed["alone"] for seed in figures]
         fused = [
             [seed[fusion][headline] for seed in figures if fusion in seed]
@@ -128,7 +159,8 @@ def _format_results(experiment: Experiment, results: Sequence[Result], test: str
         lines.append(
             (
                 seeds[0]["label"],
-                f"{size:.0f}" if size else "",
+                f"{size['vectors']:.0f}" if size.get("vectors") else "",
+                *([f"{size['bytes']:,}" if "bytes" in size else ""] if sized else []),
                 *(_format_mean([seed[measure] for seed in alone]) for measure in measures),
                 *map(_format_mean, fused),
                 *([experiment.paper.get(row, "")] if experiment.paper else []),
@@ -148,7 +180,14 @@ def _provenance(results: Sequence[Result]) -> list[str]:
     """List the command, the code, the machine and the settings; each thing once."""
     trained = [result for result in results if "settings" in result]
     lines = []
-    for origin in {json.dumps(result["made_by"], sort_keys=True) for result in trained}:
+    origins = [
+        origin
+        for result in trained
+        for origin in (
+            result["made_by"] if isinstance(result["made_by"], list) else [result["made_by"]]
+        )
+    ]
+    for origin in {json.dumps(origin, sort_keys=True) for origin in origins}:
         facts = json.loads(origin)
         lines.append(
             f"- `{facts['command']}`, commit {facts['commit']} (source {facts['source']}), "
@@ -193,22 +232,33 @@ def draw_plot(experiment: Experiment, results: Sequence[Result], path: Path) -> 
     mpl.rcParams.update({"svg.hashsalt": "pseudoquery", "font.size": 9, "figure.dpi": 100})
     import matplotlib.pyplot as plt
 
-    panels = len(CURVES) if experiment.curves else len(experiment.tests)
+    tests = _tests_of(experiment, results)
+    panels = len(CURVES) if experiment.curves else len(tests)
+    columns = min(panels, COLUMNS)
+    lines = -(-panels // columns)
     height = 4.2 if experiment.curves else 1.2 + 0.26 * len(group_by_row(results))
-    width = 4.8 * panels + (0.0 if experiment.curves else 2.2)
+    width = 4.8 * columns + (0.0 if experiment.curves else 2.2)
     figure, axes = plt.subplots(
-        1, panels, figsize=(width, height), squeeze=False, sharey=not experiment.curves
+        lines,
+        columns,
+        figsize=(width, lines * height),
+        squeeze=False,
+        sharey=not experiment.curves,
     )
     if experiment.curves:
         _draw_curves(axes[0], results)
     else:
-        for axis, test in zip(axes[0], experiment.tests, strict=True):
+        for axis, test in zip(axes.flat, tests, strict=False):
             _draw_quality(axis, results, test)
+        for axis in axes.flat[panels:]:
+            axis.set_visible(False)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
 
+COLUMNS = 3
+"""Panels of a plot beside each other, at most."""
 CURVES = {"loss": "loss", "max_r": "largest r(c_j)", "var_r": "variance of r(c_j)"}
 
 
@@ -226,7 +276,7 @@ def _draw_curves(axes: Any, results: Sequence[Result]) -> None:
 def _draw_quality(axis: Any, results: Sequence[Result], test: str) -> None:
     """Draw a line for each row: the representation alone, and with BM25."""
     headline = headline_measure(test)
-    rows = group_by_row(results)
+    rows = group_by_row([result for result in results if test in result["figures"]])
     for height, seeds in enumerate(rows.values()):
         figures = [seed["figures"][test] for seed in seeds]
         values = [seed["alone"][headline] for seed in figures]

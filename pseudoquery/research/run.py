@@ -17,41 +17,35 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.corpus.datasets import Dataset
-from pseudoquery.encoding.encode import document_text
-from pseudoquery.encoding.model import load_model
+from pseudoquery.encoding.model import load_model, representation_for
 from pseudoquery.errors import QueryError
 from pseudoquery.files import write_atomically
+from pseudoquery.research.judge import Figures, Judge
 from pseudoquery.research.provenance import describe_commit, hash_source
-from pseudoquery.research.tables import COLLECTIONS, EXPERIMENTS, ROWS, SCHEDULES, SMALL, Experiment
-from pseudoquery.search.bm25 import rank_by_words
-from pseudoquery.search.fusion import FUSION_DEPTH, Fusion, ScoredOrdinals, fuse
+from pseudoquery.research.rows import NO_CHANGE, ROWS, TRAINED, Use
+from pseudoquery.research.schedules import ALL_COLLECTIONS, SCHEDULES, SMALL, judged_collections
+from pseudoquery.research.tables import EXPERIMENTS, Experiment
+from pseudoquery.research.token_ranking import TokenScores
+from pseudoquery.training.average import mix_weights
 from pseudoquery.training.batches import TokenisedSets
-from pseudoquery.training.config import Config, load_named_dataset, short_name
+from pseudoquery.training.config import (
+    Config,
+    describe_settings,
+    short_name,
+    trained_representation,
+)
 from pseudoquery.training.mine import mine_by_words
 from pseudoquery.training.negatives import write_negatives
 from pseudoquery.training.refresh import negatives_path
 from pseudoquery.training.train import load_starting_model, load_training_sets, train
-from pseudoquery.training.validation import (
-    DEPTH,
-    ValidationSet,
-    judged_queries,
-    make_validation_set,
-    per_query_measures,
-    rank_queries,
-)
 
 SMALL_K = 4
 """The largest k of a small experiment."""
-NO_DOCUMENT = np.iinfo(np.int64).min
-"""The position that fills up a ranking that is too short; no document has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +83,46 @@ def run_experiment(
         raise QueryError(
             f"{options.name} has no row {min(unknown)!r}; it has {', '.join(experiment.rows)}."
         )
-    runner = ExperimentRunner(options, experiment)
-    results = [runner.evaluate_bm25()]
-    for row, seed in product(rows, range(options.seeds)):
-        if (stored := runner.load_result(row, seed)) is not None:
-            results.append(stored)
-        elif not options.report:
-            on_row(f"{ROWS[row].label}, seed {seed}")
-            results.append(runner.train_row(row, seed))
-    return results
+    results: list[dict[str, Any]] = []
+    for schedule in experiment.schedules:
+        runner = ExperimentRunner(options, schedule)
+        where = f" ({schedule})" if len(experiment.schedules) > 1 else ""
+        results.append(runner.judge_bm25())
+        for row, seed in product(rows, range(options.seeds)):
+            if seed and not ROWS[row].trained:
+                continue
+            if (stored := runner.load_result(row, seed)) is not None:
+                results.append(stored)
+            elif not options.report:
+                on_row(f"{ROWS[row].label}, seed {seed}{where}")
+                results.append(runner.run_row(row, seed))
+    return merge_results(results)
+
+
+def merge_results(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put together what the schedules of an experiment give for the same row and seed.
+
+    Each schedule is judged on collections of its own. Of the settings, those that all share stay.
+    """
+    merged: dict[tuple[str, int], dict[str, Any]] = {}
+    for result in results:
+        key = result["row"], result["seed"]
+        if key not in merged:
+            merged[key] = result
+            continue
+        earlier = merged[key]
+        merged[key] = {**earlier, "figures": {**earlier["figures"], **result["figures"]}}
+        if "settings" in earlier:
+            merged[key]["settings"] = {
+                name: value
+                for name, value in earlier["settings"].items()
+                if result["settings"].get(name) == value
+            }
+        if "made_by" in earlier:
+            origins = earlier["made_by"]
+            origins = origins if isinstance(origins, list) else [origins]
+            merged[key]["made_by"] = [*origins, result["made_by"]]
+    return list(merged.values())
 
 
 def find_experiment(name: str) -> Experiment:
@@ -110,102 +135,152 @@ def find_experiment(name: str) -> Experiment:
 
 
 class ExperimentRunner:
-    """Trains and evaluates rows, which share tokenised texts and BM25's rankings."""
+    """Trains and judges rows on one schedule; they share tokenised texts and BM25's rankings."""
 
-    def __init__(self, options: ExperimentOptions, experiment: Experiment) -> None:
+    def __init__(self, options: ExperimentOptions, schedule: str) -> None:
         self._options = options
-        self._experiment = experiment
-        self._checksums = {test: _checksum(options.data / test) for test in self._tests()}
-        self._tokenised: TokenisedSets | None = None
-        self._validation_sets: dict[str, ValidationSet] = {}
-        self._bm25_rankings: dict[str, list[ScoredOrdinals]] = {}
-
-    def evaluate_bm25(self) -> dict[str, Any]:
-        """Evaluate BM25 alone."""
-        figures = {
-            test: {"alone": _compute_figures(self._rank_by_words(test), self._validation_set(test))}
-            for test in self._tests()
+        self._schedule = schedule
+        self._tests = judged_collections(schedule)
+        used = {*SCHEDULES[schedule]["train"], *self._tests}
+        self._checksums = {
+            name: _checksum(options.data / name) for name in ALL_COLLECTIONS if name in used
         }
+        self._work = options.out / "work"
+        self._judge = Judge(options.data, self._work, options.model, self._checksums)
+        self._tokenised: TokenisedSets | None = None
+        self._token_scores: tuple[Any, dict[str, TokenScores]] = (None, {})
+
+    def judge_bm25(self) -> dict[str, Any]:
+        """Judge BM25 alone."""
+        figures = {test: self._judge.judge_bm25(test) for test in self._tests}
         return {"row": "bm25", "label": "BM25 (SQLite FTS5)", "seed": 0, "figures": figures}
 
     def load_result(self, row: str, seed: int) -> dict[str, Any] | None:
-        """Load the result of a row if it was trained before with the same settings and data."""
-        path, inputs = self._path(row, seed), self._describe_inputs(self._make_config(row, seed))
+        """Load the result of a row if it was judged before with the same settings and data."""
+        path, inputs = self._path(row, seed), self._describe_inputs(row, seed)
         if not path.exists():
             return None
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return result if {key: result.get(key) for key in inputs} == inputs else None
 
-    def train_row(self, row: str, seed: int) -> dict[str, Any]:
-        """Train and evaluate a row, and store the result."""
-        config = self._make_config(row, seed)
-        path, inputs = self._path(row, seed), self._describe_inputs(config)
-        # A training that was begun with other settings or data must not be continued.
-        name = f"{row}-{seed}-{hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:8]}"
-        config = replace(config, output=str(self._options.out / "work" / self._kind() / name))
-        started = time.perf_counter()
-        if self._tokenised is None:
-            self._tokenised = load_training_sets(
-                config, load_starting_model(config), self._tokens()
-            )
-        self._lay_out_negatives(config, self._tokenised)
-        folder = train(config, self._tokenised).parent
-        seconds = time.perf_counter() - started
-        model = load_model(str(folder / "model"))
+    def run_row(self, row: str, seed: int) -> dict[str, Any]:
+        """Train the model of a row unless that is done, judge it, and store the result."""
+        training = self._train(row, seed) if ROWS[row].trained else {}
+        model = self._load_model(row, seed)
         result = {
             "row": row,
             "label": ROWS[row].label,
             "seed": seed,
-            "figures": {test: self._evaluate(model, test) for test in self._tests()},
-            "curve": _curve(json.loads((folder / "history.json").read_text(encoding="utf-8"))),
-            "training_seconds": round(seconds, 1),
+            "figures": self._judge_uses(model, row, seed),
+            **training,
             "made_by": describe_origin(self._options),
-            **inputs,
+            **self._describe_inputs(row, seed),
         }
+        path = self._path(row, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(result, indent=1).encode())
         return result
 
+    def _train(self, row: str, seed: int) -> dict[str, Any]:
+        """Train a model unless another row has; return how it went."""
+        config = self._make_config(row, seed)
+        config = replace(config, output=str(self._folder(row, seed)))
+        started = time.perf_counter()
+        if not (Path(config.output) / "model").exists():
+            if self._tokenised is None:
+                self._tokenised = load_training_sets(
+                    config, load_starting_model(config), self._work / "tokens"
+                )
+            self._lay_out_negatives(config, self._tokenised)
+            train(config, self._tokenised)
+        history = (Path(config.output) / "history.json").read_text(encoding="utf-8")
+        seconds = time.perf_counter() - started
+        return {"curve": _curve(json.loads(history)), "training_seconds": round(seconds, 1)}
+
+    def _load_model(self, row: str, seed: int) -> MultiVectorEncoder:
+        """Load the model of a row, as the row uses it."""
+        config, use = self._make_config(row, seed), self._use(row)
+        if not ROWS[row].trained:
+            return load_model(self._options.model, trained_representation(config))
+        path = str(self._folder(row, seed) / "model")
+        changes = {} if use.k is None else {"k": use.k}
+        model = load_model(path, representation_for(path, **changes))
+        if use.start_share:
+            mix_weights(model, load_starting_model(config), use.start_share)
+        return model
+
+    def _judge_uses(self, model: MultiVectorEncoder, row: str, seed: int) -> dict[str, Figures]:
+        """Judge a model on all tests; rows of one model share the scores of its tokens."""
+        use = self._use(row)
+        key = row if not ROWS[row].trained else (_training_of(row), seed, use.start_share)
+        if self._token_scores[0] != key:
+            self._token_scores = key, {}
+        scores = self._token_scores[1]
+        figures = {}
+        for test in self._tests:
+            if use.tokens != "none" and test not in scores:
+                scores[test] = self._judge.score_tokens(model, test)
+            figures[test] = self._judge.judge(model, test, use, scores.get(test))
+        return figures
+
     def _lay_out_negatives(self, config: Config, tokenised: TokenisedSets) -> None:
         """Give a training BM25's negatives: they are the same for all rows, and take minutes."""
-        inputs = json.dumps([self._checksums, config.mine_depth])
-        name = f"negatives-{hashlib.sha256(inputs.encode()).hexdigest()[:8]}.jsonl"
-        mined = self._options.out / "work" / name
-        if not mined.exists():
-            mined.parent.mkdir(parents=True, exist_ok=True)
-            write_negatives(mine_by_words(tokenised.training_sets, config.mine_depth), mined)
         first = negatives_path(Path(config.output), 0)
         first.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(first, mined.read_bytes())
+        lines = []
+        for training_set in tokenised.training_sets:
+            checksum = self._checksums[training_set.name]
+            name = f"negatives-{training_set.name}-{checksum}-{config.mine_depth}.jsonl"
+            mined = self._work / name
+            if not mined.exists():
+                mined.parent.mkdir(parents=True, exist_ok=True)
+                write_negatives(mine_by_words([training_set], config.mine_depth), mined)
+            lines.append(mined.read_bytes())
+        write_atomically(first, b"".join(lines))
 
-    def _describe_inputs(self, config: Config) -> dict[str, Any]:
-        return {"settings": _portable(config), "data": self._checksums}
+    def _describe_inputs(self, row: str, seed: int) -> dict[str, Any]:
+        """Describe all that decides a result."""
+        inputs = {"settings": _portable(self._make_config(row, seed)), "data": self._checksums}
+        use = self._use(row)
+        return inputs if use == NO_CHANGE else {**inputs, "use": asdict(use)}
+
+    def _folder(self, row: str, seed: int) -> Path:
+        """Return the folder of a training; one with other settings or data has another."""
+        inputs = {"settings": _portable(self._make_config(row, seed)), "data": self._checksums}
+        digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:8]
+        return self._work / self._kind() / f"{_training_of(row)}-{seed}-{digest}"
 
     def _path(self, row: str, seed: int) -> Path:
         rate = self._options.learning_rate or ROWS[row].learning_rate
         return self._options.out / "runs" / self._kind() / f"{row}-{rate:.0e}-{seed}.json"
 
     def _kind(self) -> str:
-        return f"{self._experiment.schedule}{'-small' if self._options.small else ''}"
+        return f"{self._schedule}{'-small' if self._options.small else ''}"
 
-    def _tests(self) -> Sequence[str]:
-        """Return every collection of the training data, as other experiments share the rows."""
-        trained_on = SCHEDULES[self._experiment.schedule]["train"]
-        return [name for name in COLLECTIONS if name in trained_on]
+    def _use(self, row: str) -> Use:
+        use = ROWS[row].use
+        if self._options.small and use.k is not None:
+            return replace(use, k=min(use.k, SMALL_K))
+        return use
 
     def _make_config(self, row: str, seed: int) -> Config:
-        table_row = ROWS[row]
-        schedule = dict(SCHEDULES[self._experiment.schedule])
+        """Make the settings of the training that a row uses."""
+        table_row = TRAINED.get(_training_of(row), ROWS[row])
+        schedule = dict(SCHEDULES[self._schedule])
         settings = table_row.representation.settings()
+        changes = dict(table_row.changes)
         if self._options.small:
             schedule |= SMALL
             settings["k"] = min(settings["k"], SMALL_K)
-        schedule |= table_row.changes
+            if budgets := changes.get("loss", {}).get("budgets"):
+                fewer = sorted({min(budget, SMALL_K) for budget in budgets})
+                changes["loss"] = {**changes["loss"], "budgets": fewer}
+        schedule |= changes
         schedule["train"] = tuple(
             f"{self._options.data / name}:train" for name in schedule["train"]
         )
         return Config(
-            output="",  # `train_row` names it after all other settings
+            output="",  # `_folder` names it after all other settings
             model=self._options.model,
             representation=settings,
             learning_rate=self._options.learning_rate or table_row.learning_rate,
@@ -213,53 +288,10 @@ class ExperimentRunner:
             **schedule,
         )
 
-    def _evaluate(self, model: MultiVectorEncoder, test: str) -> dict[str, dict[str, float]]:
-        """Evaluate a model alone, and together with BM25."""
-        validation_set = self._validation_set(test)
-        rankings = rank_queries(model, validation_set)
-        dense: list[ScoredOrdinals] = [
-            list(zip(positions[:FUSION_DEPTH], scores[:FUSION_DEPTH], strict=True))
-            for positions, scores in zip(
-                rankings.positions.tolist(), rankings.scores.tolist(), strict=True
-            )
-        ]
-        measures = per_query_measures(rankings.positions, validation_set.gains)
-        figures = {"alone": _average_percent(measures)}
-        for fusion in get_args(Fusion):
-            pairs = zip(dense, self._rank_by_words(test), strict=True)
-            fused = [fuse(ranking, words[:FUSION_DEPTH], fusion, 0.5) for ranking, words in pairs]
-            figures[fusion] = _compute_figures(fused, validation_set)
-        return figures | {"size": {"vectors": rankings.vectors}}
 
-    def _validation_set(self, test: str) -> ValidationSet:
-        if test not in self._validation_sets:
-            model = load_model(self._options.model)
-            self._validation_sets[test] = make_validation_set(
-                model, self._dataset(test), test, self._tokens()
-            )
-        return self._validation_sets[test]
-
-    def _rank_by_words(self, test: str) -> list[ScoredOrdinals]:
-        """Rank by BM25; a file caches the rankings, which take minutes."""
-        if test in self._bm25_rankings:
-            return self._bm25_rankings[test]
-        path = self._options.out / "work" / f"bm25-{test}-{self._checksums[test]}.json"
-        if path.exists():
-            self._bm25_rankings[test] = json.loads(path.read_text(encoding="utf-8"))
-            return self._bm25_rankings[test]
-        dataset = self._dataset(test)
-        texts = [document_text(document)[0] for document in dataset.documents()]
-        queries = [query.text for query in judged_queries(dataset)]
-        self._bm25_rankings[test] = list(rank_by_words(texts, queries, DEPTH))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(self._bm25_rankings[test]).encode())
-        return self._bm25_rankings[test]
-
-    def _tokens(self) -> Path:
-        return self._options.out / "work" / "tokens"
-
-    def _dataset(self, test: str) -> Dataset:
-        return load_named_dataset(f"{self._options.data / test}:{COLLECTIONS[test]}")
+def _training_of(row: str) -> str:
+    """Name the row whose training a row uses."""
+    return ROWS[row].trained_as or row
 
 
 def describe_origin(options: ExperimentOptions) -> dict[str, str]:
@@ -305,7 +337,7 @@ def _checksum(collection: Path) -> str:
 
 def _portable(config: Config) -> dict[str, Any]:
     """Return the settings without the paths of this machine."""
-    settings = json.loads(json.dumps(asdict(config)))
+    settings = json.loads(json.dumps(describe_settings(config)))
     settings["train"] = [short_name(name) for name in config.train]
     settings["model"] = Path(config.model).name
     return {key: value for key, value in settings.items() if key != "output"}
@@ -316,18 +348,3 @@ def _curve(history: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     steps = [entry for entry in history if "loss" in entry]
     names = ("step", "loss", "max_r", "var_r")
     return {name: [round(float(entry[name]), 5) for entry in steps] for name in names}
-
-
-def _compute_figures(
-    rankings: Sequence[ScoredOrdinals], validation_set: ValidationSet
-) -> dict[str, float]:
-    """Average the measures of rankings that may be of any length."""
-    positions = np.full((len(rankings), DEPTH), NO_DOCUMENT)
-    for row, ranking in enumerate(rankings):
-        best = [position for position, _ in ranking[:DEPTH]]
-        positions[row, : len(best)] = best
-    return _average_percent(per_query_measures(positions, validation_set.gains))
-
-
-def _average_percent(measures: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
-    return {name: round(100 * float(values.mean()), 2) for name, values in measures.items()}

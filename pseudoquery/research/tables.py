@@ -1,41 +1,12 @@
-"""The experiments: the paper's tables and figures, as rows that are trained alike.
-
-All rows of a table learn from the same data on the same schedule. Only the representation and the
-learning rate differ. The rate of a row is the best of those tried (results/rates.md), by the SQuAD
-collections, where rates differ by more than seeds do; where only one was tried, it is a guess from
-the other rows.
-"""
+"""The experiments: the paper's tables and figures, and those that go beyond them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from pseudoquery.method.presets import PRESETS, preset
-from pseudoquery.method.representation import Representation
-
-COLLECTIONS = {
-    "squad-passages": "dev",
-    "squad-documents": "dev",
-    "nq-qed": "dev",
-    "scifact": "test",
-    "medquad-pages": "test",
-}
-"""The collections, and the split that a model is evaluated on."""
-HEADLINE = {"scifact": "nDCG@10", "medquad-pages": "nDCG@10"}
-"""The measure that a collection is usually judged by, where it is not MRR@10."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """One way to represent documents, and how it is trained."""
-
-    label: str
-    learning_rate: float
-    representation: Representation
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the schedule."""
+from pseudoquery.research.rows import EVERY_BUDGET_ROWS
+from pseudoquery.research.schedules import COLLECTIONS, FOLDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +14,8 @@ class Experiment:
     """A table or a figure."""
 
     title: str
-    schedule: str
+    schedules: tuple[str, ...]
+    """The schedules that each row is trained on; the tests of each are judged by that training."""
     tests: tuple[str, ...]
     rows: tuple[str, ...]
     paper: Mapping[str, str] = field(default_factory=dict)
@@ -53,94 +25,6 @@ class Experiment:
     """Whether it shows how the trainings went, step by step."""
 
 
-COMMON = {
-    "batch_size": 128,
-    "queries_per_document": 8,
-    "negatives": 1,
-    "neighbours": 16,
-    "first_negatives": "bm25",
-    "mine_depth": 10,
-    "document_tokens": 1024,
-    "precision": "bf16",
-    "save_steps": 100_000,
-}
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "all": COMMON | {"train": tuple(COLLECTIONS), "epochs": 1.0, "refresh_steps": 175},
-    "documents": COMMON | {"train": ("squad-documents",), "epochs": 2.0, "refresh_steps": 104},
-}
-"""How each schedule trains; negatives are refreshed half-way."""
-SMALL: dict[str, Any] = {
-    "batch_size": 4,
-    "neighbours": 2,
-    "queries_per_document": 2,
-    "refresh_steps": 6,
-    "document_tokens": 128,
-    "epochs": 1.0,
-    "precision": "float32",
-}
-"""A schedule for a CPU and a small collection, which shows only that everything runs."""
-MAXSIM_SCALE = 4.0
-"""What MaxSim is multiplied by before the loss: with 1 it is too soft to learn from."""
-
-
-def _pseudo(label: str, **changes: Any) -> TableRow:
-    """Cluster as the paper does: tokens from all over a document."""
-    plain = {"locality": 0.0, "mix_mean": 1.0, "scale": 40.0}
-    return TableRow(label, 2e-4, preset("recommended", **plain | changes))
-
-
-def _local(k: int) -> TableRow:
-    """Cluster tokens that stand near each other."""
-    representation = preset("recommended", k=k, locality=2.0, mix_mean=0.5, scale=40.0)
-    return TableRow(f"pseudo queries by place, k={k}", 2e-4, representation)
-
-
-def _all_query_tokens(label: str, locality: float) -> TableRow:
-    changes = {"k": 32, "query": "tokens", "score": "max", "mix_mean": 0.0}
-    representation = preset("recommended", locality=locality, scale=MAXSIM_SCALE, **changes)
-    return TableRow(f"{label}, k=32, all query tokens (MaxSim)", 5e-4, representation)
-
-
-ROWS: dict[str, TableRow] = {
-    "cls": TableRow("CLS (DPR)", 1e-4, Representation("cls", "cls", special_tokens=True)),
-    "mean": TableRow("mean (RepBERT)", 1e-4, PRESETS["single-vector"]),
-    "first": TableRow("first k tokens (ME-BERT), k=16", 2e-4, Representation("first", k=16)),
-    "learnt": TableRow("learnt k codes (Poly-Encoder), k=16", 5e-4, Representation("learnt", k=16)),
-    "random": TableRow("random k tokens, k=16", 2e-4, Representation("random", k=16)),
-    "stretches": TableRow(
-        "k equal stretches of the text, k=16",
-        2e-4,
-        Representation("stretches", k=16, mix_mean=0.5, scale=40.0),
-    ),
-    "tokens": TableRow(
-        "all tokens (ColBERT)", 2e-4, preset("late-interaction", scale=MAXSIM_SCALE)
-    ),
-    "pseudo-4": _pseudo("pseudo queries, k=4", k=4),
-    "pseudo-8": _pseudo("pseudo queries, k=8", k=8),
-    "pseudo-16": _pseudo("pseudo queries, k=16"),
-    "pseudo-32": _pseudo("pseudo queries, k=32", k=32),
-    "pseudo-16-random": _pseudo("pseudo queries, k=16, random seeds", seeding="random"),
-    "pseudo-32-tokens": _all_query_tokens("pseudo queries", 0.0),
-    "local-4": _local(4),
-    "local-8": _local(8),
-    "local-16": _local(16),
-    "local-32": _local(32),
-    "local-32-tokens": _all_query_tokens("pseudo queries by place", 2.0),
-    # The ablations of Table 5, and where the paper and its program differ.
-    "no-refresh-4": replace(_pseudo("k=4, no refresh", k=4), changes={"refresh_steps": 0}),
-    "no-refresh-8": replace(_pseudo("k=8, no refresh", k=8), changes={"refresh_steps": 0}),
-    "random-4": _pseudo("k=4, random seeds", k=4, seeding="random"),
-    "append-cls": _pseudo("k=16, CLS appended", append="cls"),
-    "append-mean": _pseudo("k=16, mean appended", append="mean"),
-    "cls-query": _pseudo("k=16, CLS as query", query="cls"),
-    "special": _pseudo("k=16, special tokens clustered too", special_tokens=True),
-    "mix-0": _pseudo("k=16, no document mean mixed in", mix_mean=0.0),
-    "mix-half": _pseudo("k=16, half of the document mean mixed in", mix_mean=0.5),
-    "scale-20": _pseudo("k=16, scale 20", scale=20.0),
-    "raw": replace(
-        _pseudo("k=16, raw dot products", normalise=False, scale=1.0), learning_rate=5e-5
-    ),
-}
 COMPARED = (
     "cls",
     "mean",
@@ -160,11 +44,24 @@ COMPARED = (
     "local-32",
     "local-32-tokens",
     "tokens",
+    *EVERY_BUDGET_ROWS,
 )
+KEEPING = (
+    "published-mean",
+    "published-16",
+    "published-16-signs",
+    "every-16",
+    "every-16-signs",
+    "mixed-16",
+    "mixed-16-signs",
+    "anchored-16",
+    "anchored-16-signs",
+)
+"""What is learnt and what is kept, side by side."""
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment(
         "Passages (in the manner of the paper's Table 1)",
-        "all",
+        ("all",),
         ("squad-passages",),
         COMPARED,
         {"mean": "30.4", "first": "33.4", "tokens": "36.0", "pseudo-4": "34.5"},
@@ -172,7 +69,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "table2": Experiment(
         "Documents (in the manner of the paper's Table 2)",
-        "all",
+        ("all",),
         ("squad-documents", "medquad-pages"),
         COMPARED,
         {"first": "33.2", "pseudo-8": "39.2"},
@@ -180,7 +77,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "table3": Experiment(
         "Questions and claims (in the manner of the paper's Table 3)",
-        "all",
+        ("all",),
         ("nq-qed", "scifact", "squad-passages"),
         COMPARED,
         {"cls": "78.4", "pseudo-4": "82.3"},
@@ -188,7 +85,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "table5": Experiment(
         "Ablations (the paper's Table 5, and where its text and its program differ)",
-        "documents",
+        ("documents",),
         ("squad-documents",),
         (
             "random-4",
@@ -206,6 +103,22 @@ EXPERIMENTS: dict[str, Experiment] = {
             "mix-half",
             "scale-20",
             "raw",
+            "local-16-signs",
+            "tokens-signs",
+            *EVERY_BUDGET_ROWS,
+            "every-16-floats",
+            "every-16-signs-20",
+            "every-16-signs-50",
+            "every-16-signs-100",
+            "every-16-signs-500",
+            "every-signs",
+            "every-floats",
+            "no-signs-16-signs",
+            "one-4",
+            "one-8",
+            "one-16",
+            "one-32",
+            "one-16-signs",
         ),
         {
             "random-4": "36.8",
@@ -220,9 +133,21 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "figure2": Experiment(
         "Loss, largest r(c_j) and variance of r(c_j) during training (the paper's Figure 2)",
-        "documents",
+        ("documents",),
         ("squad-documents",),
         ("pseudo-16", "first", "random"),
         curves=True,
+    ),
+    "mixture": Experiment(
+        "Trained on all collections",
+        ("mixture",),
+        tuple(COLLECTIONS),
+        KEEPING,
+    ),
+    "left-out": Experiment(
+        "Collections that the training has not seen",
+        tuple(f"without-{name}" for name in FOLDS),
+        tuple(name for left_out in FOLDS.values() for name in left_out),
+        KEEPING,
     ),
 }

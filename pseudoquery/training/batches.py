@@ -161,7 +161,8 @@ class BatchMaker:
 
     The documents are all positives, then all first negatives, and so on. A document is known by its
     position among those of all training sets. The label says which document each one is, which one
-    is the positive of each query ("positives"), and which others answer it too ("known").
+    is the positive of each query ("positives"), which others answer it too ("known"), and at which
+    step of the training it was made ("step").
     """
 
     def __init__(
@@ -202,7 +203,9 @@ class BatchMaker:
     def make_batch(self, row_positions: Sequence[int], step: int = 0) -> dict[str, Any]:
         """Make a batch of these rows; the same rows get other negatives at another step."""
         rows = [self.rows[position] for position in row_positions]
-        return self._collate(rows, [self._draw_documents(row, step) for row in rows])
+        batch = self._collate(rows, [self._draw_documents(row, step) for row in rows])
+        batch["label"]["step"] = torch.tensor(step)
+        return batch
 
     def _collate(
         self, rows: Sequence[TrainingRow], drawn: Sequence[Sequence[int]]

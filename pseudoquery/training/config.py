@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Any
 
 from pseudoquery.corpus.datasets import BUNDLED, Dataset, load_dataset
 from pseudoquery.errors import CorpusError, ModelError
+from pseudoquery.method.presets import preset
+from pseudoquery.method.representation import Representation
+from pseudoquery.training.loss_settings import LossSettings, make_loss_settings
+from pseudoquery.training.rules import (
+    Amount,
+    Count,
+    PositiveAmount,
+    PositiveCount,
+    Precision,
+    Share,
+    check_settings,
+)
 
-
-class Rule(NamedTuple):
-    """What a setting's value has to be."""
-
-    allowed: str
-    """In the words of an error message: "it must be ..."."""
-    accepts: Callable[[Any], bool]
-
-
-Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
-PositiveCount = Annotated[int, Rule("at least 1", lambda value: value >= 1)]
-Amount = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
-PositiveAmount = Annotated[float, Rule("above 0", lambda value: value > 0)]
-Share = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)]
-Precision = Annotated[
-    str, Rule("float32, bf16 or fp16", lambda value: value in ("float32", "bf16", "fp16"))
-]
-TYPE_RULES: Mapping[Any, Rule] = {
-    str: Rule("a text", lambda value: isinstance(value, str)),
-    int: Rule("an integer", lambda value: type(value) is int),  # TOML's true is no integer
-    float: Rule("a number", lambda value: type(value) in (int, float)),
-    tuple[str, ...]: Rule(
-        "a list of texts",
-        lambda value: isinstance(value, tuple) and all(isinstance(text, str) for text in value),
-    ),
-    Mapping[str, Any]: Rule("a table", lambda value: isinstance(value, Mapping)),
-}
+LATER = ("loss", "weights")
+"""Settings that came later: where they are empty, a training is what it was before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +51,12 @@ class Config:
     """How documents and queries become vectors: the name of a preset."""
     representation: Mapping[str, Any] = field(default_factory=dict)
     """Changes to the preset, such as {"k": 8}."""
+    loss: Mapping[str, Any] = field(default_factory=dict)
+    """What the loss is made of, such as {"budgets": [4, 8, 16], "signs": 1.0}: the fields of
+    `LossSettings`."""
+    weights: Mapping[str, Any] = field(default_factory=dict)
+    """How often an epoch goes through each dataset, such as {"nq:train": 0.5}; 1 where it says
+    nothing."""
     negatives: Count = 4
     """How many wrong documents each document in a batch brings along."""
     first_negatives: str = "bm25"
@@ -116,7 +110,7 @@ def read_config(path: Path) -> Config:
     """Read a TOML file and check it; an unknown key is an error, so that no typo goes unnoticed."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, RecursionError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ModelError(f"{path} can't be read as a TOML file ({error}).") from error
     known = {setting.name for setting in fields(Config)}
     if unknown := sorted(set(values) - known):
@@ -139,11 +133,7 @@ def read_config(path: Path) -> Config:
 
 def check_config(config: Config) -> None:
     """Raise an error for the first bad setting, before hours are spent on a training."""
-    for name, rules in setting_rules().items():
-        value = getattr(config, name)
-        for rule in rules:
-            if not rule.accepts(value):
-                raise ModelError(f"{name} is {value!r}; it must be {rule.allowed}.")
+    check_settings(config)
     if config.batch_size % config.neighbours:
         raise ModelError(
             f"blocks of {config.neighbours} neighbours don't fill a batch of {config.batch_size}; "
@@ -156,16 +146,34 @@ def check_config(config: Config) -> None:
         )
     if config.evaluate_steps and not config.evaluate:
         raise ModelError("evaluate_steps needs a dataset to evaluate on; give evaluate, too.")
+    _check_weights(config)
+    loss_settings(config)
 
 
-def setting_rules() -> dict[str, tuple[Rule, ...]]:
-    """List the rules of each setting, from its annotation: that of its type, then its range."""
-    return {
-        name: (TYPE_RULES[hint.__origin__], *hint.__metadata__)
-        if hasattr(hint, "__metadata__")
-        else (TYPE_RULES[hint],)
-        for name, hint in get_type_hints(Config, include_extras=True).items()
-    }
+def _check_weights(config: Config) -> None:
+    names = [short_name(name) for name in config.train]
+    for name, weight in config.weights.items():
+        if name not in names:
+            raise ModelError(
+                f"weights names {name!r}, which is not trained on; name one of {', '.join(names)}."
+            )
+        if type(weight) not in (int, float) or not 0 < weight < math.inf:
+            raise ModelError(f"the weight of {name} is {weight!r}; it must be a number above 0.")
+
+
+def trained_representation(config: Config) -> Representation:
+    """Return how the model of a training makes vectors."""
+    return preset(config.preset, **config.representation)
+
+
+def loss_settings(config: Config) -> LossSettings:
+    """Return what the loss of a training is made of."""
+    return make_loss_settings(config.loss, trained_representation(config))
+
+
+def describe_settings(config: Config) -> dict[str, Any]:
+    """Return all settings as plain values, but for those that came later and are not used."""
+    return {name: value for name, value in asdict(config).items() if name not in LATER or value}
 
 
 def load_named_dataset(name: str) -> Dataset:

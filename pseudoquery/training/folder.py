@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from pseudoquery.errors import ModelError
 from pseudoquery.files import write_atomically
 from pseudoquery.training.batches import TokenisedSets
-from pseudoquery.training.config import Config, short_name
+from pseudoquery.training.config import Config, describe_settings, short_name
 from pseudoquery.training.examples import hash_training_set
 
 
@@ -46,7 +45,7 @@ def compare_with_first(folder: Path, config: Config, tokenised: TokenisedSets) -
 def _descriptions(config: Config, tokenised: TokenisedSets) -> dict[str, str]:
     """Return the contents of the files that describe a training, by their names."""
     return {
-        "config.json": json.dumps(asdict(config), indent=2),
+        "config.json": json.dumps(describe_settings(config), indent=2),
         "data.json": json.dumps(_checksums(config, tokenised), indent=2),
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pseudoquery.encoding.model import PUBLISHED_MODEL, locate_model, representa
 from pseudoquery.markdown import format_table
 from pseudoquery.method.representation import Representation
 from pseudoquery.training.batches import TokenisedSets
-from pseudoquery.training.config import Config, dataset_folder, short_name
+from pseudoquery.training.config import Config, dataset_folder, describe_settings, short_name
 from pseudoquery.training.examples import hash_training_set
 from pseudoquery.version import VERSION
 
@@ -83,7 +83,8 @@ def make_card(facts: CardFacts) -> str:
         f"# A retrieval model trained by pseudoquery {VERSION}",
         f"It turns documents into {_describe_vectors(facts.representation)} and is loaded with "
         '`pseudoquery.load_model("this folder")`, or by any command with `--model`.',
-        f"Base model: {facts.base_model}, licence: {facts.base_licence or NOT_STATED}.",
+        f"Base model: {facts.base_model}, licence: {facts.base_licence or NOT_STATED}."
+        f"{_describe_mixing(facts.settings.get('start_weight', 0.0))}",
         "## Training data",
         format_table(("set", "documents", "queries", "sha256"), datasets),
         "Licences, in the words of each dataset:",
@@ -107,9 +108,7 @@ def collect_facts(
 ) -> CardFacts:
     """Collect the facts of a card; of files and folders, only the names."""
     base = Path(locate_model(config.model))
-    base_id = None if base.exists() else config.model
-    if config.model == PUBLISHED_MODEL:
-        base_id = PUBLISHED_MODEL_ID
+    base_id = _hub_id(config.model)
     sources = [
         DataSource(
             short_name(name),
@@ -121,17 +120,52 @@ def collect_facts(
         for name, training_set in zip(config.train, tokenised.training_sets, strict=True)
     ]
     elsewhere = ("output", "train", "evaluate", "model", "preset", "representation")
-    settings = {name: value for name, value in asdict(config).items() if name not in elsewhere}
-    for name in ("teacher", "first_negatives"):
-        settings[name] = Path(settings[name]).name
+    settings = _flatten(
+        {name: value for name, value in describe_settings(config).items() if name not in elsewhere}
+    )
+    for name in ("teacher", "first_negatives", "loss.anchor_model"):
+        if name in settings:
+            settings[name] = Path(settings[name]).name
     return CardFacts(
-        base_id or base.absolute().name,
+        name_model(config.model),
         base_id,
         read_model_licence(base),
         representation_of(model),
         sources,
         settings,
         {short_name(name): measures for name, measures in figures.items()},
+    )
+
+
+def name_model(name: str) -> str:
+    """Name a model by its id on the Hub or, if it has none, by its folder's last part."""
+    return _hub_id(name) or Path(locate_model(name)).absolute().name
+
+
+def _hub_id(name: str) -> str | None:
+    if name == PUBLISHED_MODEL:
+        return PUBLISHED_MODEL_ID
+    return None if Path(locate_model(name)).exists() else name
+
+
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the settings of a table by the table's name, a dot and their own."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": setting for inner, setting in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _describe_mixing(share: float) -> str:
+    """Say that the weights are averages, if they are."""
+    if not share:
+        return ""
+    return (
+        f" The weights are averages: {share:.3g} of those that the training started from, and "
+        f"{1 - share:.3g} of those that it ended with."
     )
 
 

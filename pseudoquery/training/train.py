@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,17 @@ from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTraining
 from pseudoquery.encoding.model import load_model
 from pseudoquery.errors import CorpusError, ModelError
 from pseudoquery.files import replace_folder, write_atomically
-from pseudoquery.method.presets import preset
+from pseudoquery.training.average import mix_weights
 from pseudoquery.training.batches import BatchMaker, TokenisedSets, make_blocks, tokenise_sets
 from pseudoquery.training.checkpoints import explain_disk_errors, find_last_checkpoint
-from pseudoquery.training.config import Config, check_config, load_named_dataset, short_name
+from pseudoquery.training.config import (
+    Config,
+    check_config,
+    load_named_dataset,
+    loss_settings,
+    short_name,
+    trained_representation,
+)
 from pseudoquery.training.distributed import (
     broadcast_from_first,
     explain_lost_process,
@@ -36,8 +44,11 @@ from pseudoquery.training.distributed import (
 )
 from pseudoquery.training.examples import make_training_set, query_key
 from pseudoquery.training.folder import begin_folder, compare_with_first
-from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
+from pseudoquery.training.loss import CachedRankingLoss, Guides, RankingLoss
+from pseudoquery.training.loss_settings import LossSettings
 from pseudoquery.training.model_card import collect_facts, make_card
+from pseudoquery.training.objective import ANCHORED, make_objective
+from pseudoquery.training.ranking_losses import Distillation
 from pseudoquery.training.refresh import NegativesRefresher, encoder_dtype
 from pseudoquery.training.teacher import Scores, Teacher, read_scores
 from pseudoquery.training.trainer import RetrievalTrainer, hide_progress_bars
@@ -47,6 +58,7 @@ from pseudoquery.training.validation import (
     make_validation_set,
     validate,
 )
+from pseudoquery.training.weighted_batches import WeightedBatchSampler
 
 LONGEST_WAIT = 7 * 24 * 3600
 """Seconds that processes wait for the one that mines or evaluates."""
@@ -134,17 +146,9 @@ def _write_results(
     replace_folder(folder / "model", write)
 
 
-def mix_weights(model: MultiVectorEncoder, other: MultiVectorEncoder, share: float) -> None:
-    """Move the weights of a model towards those of another one, by a share from 0 to 1."""
-    others = dict(other.named_parameters())
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            weights.lerp_(others[name].to(weights.device), share)
-
-
 def load_starting_model(config: Config) -> MultiVectorEncoder:
     """Load the model that a training begins with."""
-    model = load_model(config.model, preset(config.preset, **config.representation))
+    model = load_model(config.model, trained_representation(config))
     model.max_seq_length = min(
         model.max_seq_length or config.document_tokens, config.document_tokens
     )
@@ -167,20 +171,48 @@ def load_training_sets(
 
 
 def _make_loss(config: Config, model: MultiVectorEncoder) -> RankingLoss | CachedRankingLoss:
+    settings = loss_settings(config)
     distillation = Distillation(
         config.distillation if config.teacher else 0.0, config.teacher_temperature
     )
-    teacher = None
-    if config.teacher and not config.teacher.endswith(".jsonl"):
-        teacher = Teacher(load_model(config.teacher), encoder_dtype(config))
-        if teacher.model.tokenizer.get_vocab() != model.tokenizer.get_vocab():
-            raise ModelError(
-                f"the teacher {config.teacher!r} has another vocabulary than the model; "
-                "write its scores to a .jsonl file and give that instead."
-            )
+    objective = make_objective(model, settings, distillation, config.seed)
+    guides = Guides(_load_teacher(config, model), _load_anchor(config, model, settings))
     if config.mini_batch:
-        return CachedRankingLoss(model, config.mini_batch, distillation, teacher)
-    return RankingLoss(model, distillation, teacher)
+        return CachedRankingLoss(model, config.mini_batch, objective, guides)
+    return RankingLoss(model, objective, guides)
+
+
+def _load_teacher(config: Config, model: MultiVectorEncoder) -> Teacher | None:
+    if not config.teacher or config.teacher.endswith(".jsonl"):
+        return None
+    teacher = Teacher(load_model(config.teacher), encoder_dtype(config))
+    if not _read_alike(teacher.model, model):
+        raise ModelError(
+            f"the teacher {config.teacher!r} has another vocabulary than the model; "
+            "write its scores to a .jsonl file and give that instead."
+        )
+    return teacher
+
+
+def _load_anchor(
+    config: Config, model: MultiVectorEncoder, settings: LossSettings
+) -> Teacher | None:
+    """Load the model whose similarities are to be kept, as one that makes mean vectors."""
+    if not settings.anchor:
+        return None
+    name = settings.anchor_model or config.model
+    anchor = Teacher(load_model(name, ANCHORED), encoder_dtype(config))
+    if not _read_alike(anchor.model, model):
+        raise ModelError(
+            f"the anchor {name!r} has another vocabulary than the model; choose the model that "
+            "the training starts from, or one that was trained from it."
+        )
+    return anchor
+
+
+def _read_alike(first: MultiVectorEncoder, second: MultiVectorEncoder) -> bool:
+    """Say whether two models take the same token ids."""
+    return bool(first.tokenizer.get_vocab() == second.tokenizer.get_vocab())
 
 
 def _read_teacher_scores(config: Config, tokenised: TokenisedSets) -> Scores | None:
@@ -238,7 +270,9 @@ def _make_datasets(
         blocks_by_set[str(set_position)] = datasets.Dataset.from_dict(
             {"rows": [[positions[row] for row in block] for block in blocks]}
         )
-    return blocks_by_set["0"] if len(blocks_by_set) == 1 else datasets.DatasetDict(blocks_by_set)
+    if len(blocks_by_set) == 1 and not config.weights:
+        return blocks_by_set["0"]
+    return datasets.DatasetDict(blocks_by_set)
 
 
 def _import_trainer_library() -> Any:
@@ -279,6 +313,9 @@ def _make_arguments(config: Config, folder: Path) -> MultiVectorEncoderTrainingA
         ddp_timeout=LONGEST_WAIT,
         report_to=["tensorboard"],
     )
+    if config.weights:
+        weights = [config.weights.get(short_name(name), 1.0) for name in config.train]
+        arguments.multi_dataset_batch_sampler = partial(WeightedBatchSampler, weights=weights)
     # Without torchrun, several GPUs would be given copies of the model, which can't pad alike.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments

@@ -15,7 +15,8 @@ from pseudoquery.research.report import (
     headline_measure,
     write_report,
 )
-from pseudoquery.research.tables import EXPERIMENTS, ROWS, Experiment
+from pseudoquery.research.rows import ROWS
+from pseudoquery.research.tables import EXPERIMENTS, Experiment
 
 MEASURES = ("RR@10", "RR@100", "nDCG@10", "Success@20", "R@1000")
 

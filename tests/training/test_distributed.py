@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,14 +24,18 @@ from pseudoquery.training.checkpoints import is_whole
 from pseudoquery.training.config import read_config
 from pseudoquery.training.distributed import are_connected, is_first, process_count, wait_for_all
 from pseudoquery.training.examples import make_training_set
-from pseudoquery.training.loss import CachedRankingLoss, Distillation, RankingLoss
+from pseudoquery.training.loss import CachedRankingLoss, Guides, RankingLoss
+from pseudoquery.training.loss_settings import LossSettings
+from pseudoquery.training.objective import ANCHORED, make_objective
+from pseudoquery.training.ranking_losses import Distillation
 from pseudoquery.training.teacher import Teacher
 from pseudoquery.training.train import train
 from tests.support.collection import write_collection
-from tests.support.training import same, weights
+from tests.support.training import same, weights, without_dropout
 
 ROWS = [0, 3, 5, 8]
-KINDS = ("plain", "cached", "taught", "late interaction")
+KINDS = ("plain", "cached", "taught", "late interaction", "every budget", "cached budgets")
+EVERY_BUDGET = LossSettings((2, 3, 4), tokens=0.5, signs=2.0, anchor=3.0)
 
 
 def test_one_process_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +67,21 @@ def gradient(model_path: str, data: str, kind: str, rows: list[int]) -> dict[str
         {key.removeprefix(side): value for key, value in batch.items() if key.startswith(side)}
         for side in ("query_", "documents_")
     ]
-    teacher, how = None, Distillation()
+    how, guides, settings = Distillation(), Guides(), LossSettings()
     if kind == "taught":
         late = load_model(model_path, preset("late-interaction"), device="cpu")
-        teacher, how = Teacher(late), Distillation(2.0)
+        how, guides = Distillation(2.0), Guides(Teacher(late))
+    if "budget" in kind:
+        anchor = load_model(model_path, ANCHORED, device="cpu")
+        settings, guides = EVERY_BUDGET, Guides(anchor=Teacher(anchor))
+        with torch.no_grad():  # else the model is its own anchor
+            for value in model.parameters():
+                value.mul_(1.1)
+    objective = make_objective(model, settings, how)
     loss = (
-        CachedRankingLoss(model, 2, how, teacher)
-        if kind == "cached"
-        else RankingLoss(model, how, teacher)
+        CachedRankingLoss(model, 2, objective, guides)
+        if "cached" in kind
+        else RankingLoss(model, objective, guides)
     )
     loss(features, batch["label"]).backward()
     return _gradients(model)
@@ -146,15 +156,6 @@ def kill_all(starter: int) -> None:
     started = Path(f"/proc/{starter}/task/{starter}/children").read_text().split()
     for process in (starter, *map(int, started)):
         os.kill(process, signal.SIGKILL)
-
-
-def without_dropout(model: str, target: Path) -> str:
-    """Copy a model so that nothing in it is left to chance."""
-    shutil.copytree(model, target)
-    settings = json.loads((target / "config.json").read_text())
-    settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (target / "config.json").write_text(json.dumps(settings))
-    return str(target)
 
 
 def losses(checkpoint: Path) -> list[float]:

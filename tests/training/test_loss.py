@@ -16,12 +16,11 @@ from pseudoquery.encoding.token_cache import tokenise
 from pseudoquery.encoding.windowed_encoder import collate
 from pseudoquery.method.presets import preset
 from pseudoquery.method.scores import contributions, softmax_score
-from pseudoquery.training.loss import (
-    CachedRankingLoss,
+from pseudoquery.training.embedded_batch import EmbeddedBatch, assemble_batch
+from pseudoquery.training.loss import CachedRankingLoss, Guides, RankingLoss
+from pseudoquery.training.objective import make_objective
+from pseudoquery.training.ranking_losses import (
     Distillation,
-    EmbeddedBatch,
-    RankingLoss,
-    assemble_batch,
     batch_scores,
     contrastive_loss,
     contribution_statistics,
@@ -268,23 +267,25 @@ def test_caching_changes_neither_loss_nor_gradient(
     if taught:
         other = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
         teacher, how = Teacher(other), Distillation(2.0, 3.0)
-    plain = RankingLoss(model, how, teacher)
+    objective, guides = make_objective(model, distillation=how), Guides(teacher)
+    plain = RankingLoss(model, objective, guides)
     loss, expected = learnt(plain, model)
-    cached = CachedRankingLoss(model, 2, how, teacher)
+    cached = CachedRankingLoss(model, 2, objective, guides)
     again, found = learnt(cached, model)
     assert again == pytest.approx(loss, rel=1e-5)
     alike(found, expected)
     for key, value in plain.statistics.items():
         assert float(cached.statistics[key]) == pytest.approx(float(value), rel=1e-4)
     if taught:
-        assert loss > learnt(RankingLoss(model), model)[0]
+        assert loss > learnt(RankingLoss(model, make_objective(model)), model)[0]
 
 
 def test_a_teacher_is_left_as_it_is(tiny_model_path: str) -> None:
     model = load_model(tiny_model_path, preset("recommended", k=3), device="cpu").train()
     other = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
     teacher = Teacher(other)
-    learnt(RankingLoss(model, Distillation(1.0), teacher), model)
+    objective = make_objective(model, distillation=Distillation(1.0))
+    learnt(RankingLoss(model, objective, Guides(teacher)), model)
     assert not other.training
     assert not gradients(other)
     features, _ = columns(model)
@@ -297,8 +298,9 @@ def test_a_teacher_is_left_as_it_is(tiny_model_path: str) -> None:
 def test_a_student_like_its_teacher_learns_nothing_from_it(tiny_model_path: str) -> None:
     model = load_model(tiny_model_path, preset("recommended", k=3), device="cpu").eval()
     twin = Teacher(load_model(tiny_model_path, preset("recommended", k=3), device="cpu"))
-    alone, expected = learnt(RankingLoss(model), model)
-    taught, found = learnt(RankingLoss(model, Distillation(5.0), twin), model)
+    alone, expected = learnt(RankingLoss(model, make_objective(model)), model)
+    objective = make_objective(model, distillation=Distillation(5.0))
+    taught, found = learnt(RankingLoss(model, objective, Guides(twin)), model)
     assert taught == pytest.approx(alone, abs=1e-5)
     alike(found, expected)
 
@@ -307,7 +309,7 @@ def test_learnt_codes_get_a_gradient(tiny_model_path: str) -> None:
     model = load_model(
         tiny_model_path, preset("recommended", documents="learnt", k=3), device="cpu"
     )
-    _, found = learnt(RankingLoss(model), model)
+    _, found = learnt(RankingLoss(model, make_objective(model)), model)
     assert any(name.endswith("codes") and value.abs().sum() > 0 for name, value in found.items())
 
 

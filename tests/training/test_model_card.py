@@ -64,6 +64,9 @@ def test_a_card_states_everything(
         tiny_model_path,
         teacher=str(tmp_path / "teacher"),
         epochs=7.0,
+        start_weight=0.25,
+        loss={"budgets": [2, 4], "anchor": 1.0, "anchor_model": str(tmp_path / "anchor")},
+        weights={"set:train": 0.5},
     )
     training_set = make_training_set(load_named_dataset(config.train[0]))
     figures = {f"{data}:dev": {"RR@10": 0.12345, "nDCG@10": 1.0}}
@@ -85,6 +88,10 @@ def test_a_card_states_everything(
         "| epochs | 7.0 |",
         "| teacher | teacher |",
         "up to 4 pseudo query embeddings each",
+        "averages: 0.25 of those that the training started from, and 0.75 of those",
+        "| loss.budgets | [2, 4] |",
+        "| loss.anchor_model | anchor |",
+        "| weights.set:train | 0.5 |",
     ):
         assert stated in card.text
     assert str(tmp_path) not in card.content, "no paths of this machine"
@@ -105,6 +112,7 @@ def test_the_default_model_and_models_of_the_hub(
         assert (card.data.get("base_model"), card.data.get("license")) == (base, licence)
         assert f"Base model: {base}" in text
         assert "Nothing was evaluated." in text
+        assert "averages" not in text
         assert "- set:train: not stated" in text
 
 

@@ -46,7 +46,7 @@ def test_mining_is_what_the_index_would_find(
         filler = "who had not seen it on that day " * 12
         documents = [replace(one, text=filler + one.text) for one in documents]
     training_set = make_training_set(replace(dataset, documents=lambda: iter(documents)))
-    index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32")
+    index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32", tokens="none")
     index.add(documents)
     mined = mine(tiny_model, tokenise_sets(tiny_model, [training_set]), 5)
     assert mined == expected(training_set, index, "dense", 5)

@@ -88,6 +88,8 @@ def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         ({"save_steps": 4, "taught": True, "mini_batch": 2}, 6),
         ({"save_steps": 4, "neighbours": 2, "refresh_steps": 5, "start_weight": 0.5}, 10),
         ({"save_steps": 4, "precision": "bf16", "evaluate_steps": 5}, 6),
+        ({"save_steps": 4, "loss": {"budgets": [1, 2, 3], "signs": 1.0, "anchor": 1.0}}, 9),
+        ({"save_steps": 4, "two": True, "weights": {"set:train": 0.5, "other:dev": 2}}, 15),
     ],
     ids=str,
 )

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pseudoquery.cli import main
 from pseudoquery.corpus.datasets import load_dataset
 from pseudoquery.encoding.model import load_model, representation_of
+from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.encoding.windowed_encoder import encode_windowed
 from pseudoquery.method.presets import preset
 from pseudoquery.search.brute_force import rank_all
@@ -24,12 +25,12 @@ from pseudoquery.training import train as training
 from pseudoquery.training.batches import BatchMaker, tokenise_sets
 from pseudoquery.training.config import Config
 from pseudoquery.training.examples import make_training_set, query_key
-from pseudoquery.training.loss import distillation_loss
 from pseudoquery.training.negatives import write_negatives
+from pseudoquery.training.ranking_losses import distillation_loss
 from pseudoquery.training.train import train
 from pseudoquery.training.validation import make_validation_set, validate
 from tests.support.collection import write_collection, write_scores
-from tests.support.training import same, weights
+from tests.support.training import same, weights, without_dropout
 
 
 def scalars(output: str) -> dict[str, list[float]]:
@@ -160,6 +161,12 @@ def test_the_seed_and_the_data_decide(config: Config, tmp_path: Path) -> None:
         {"preset": "single-vector"},
         {"mine_depth": 1},
         {"queries_per_document": 2},
+        {"loss": {"budgets": [2, 3]}},
+        {"loss": {"tokens": 1.0}},
+        {"loss": {"signs": 1.0}},
+        {"loss": {"tokens": 1.0, "token_scale": 2.0}},
+        {"loss": {"vectors": 0.0, "tokens": 1.0}},
+        {"loss": {"anchor": 3.0}},
         {"teacher": config.model},
     )
     for number, change in enumerate(changes):
@@ -218,6 +225,39 @@ def test_a_teacher_is_followed(config: Config, tmp_path: Path, kind: str) -> Non
     assert taught < 0.5 * alone
 
 
+def mean_similarities(model: MultiVectorEncoder, data: str) -> torch.Tensor:
+    """(queries, documents): cosines of mean vectors, times 20."""
+    pooling_of(model).representation = preset("single-vector")
+    return score_matrix(model, data)
+
+
+def test_an_anchor_keeps_the_similarities_of_mean_vectors(config: Config, tmp_path: Path) -> None:
+    data = str(tmp_path / "set")
+    encoder = without_dropout(config.model, tmp_path / "model")
+    start = mean_similarities(load_model(encoder, device="cpu"), data)
+    config = replace(config, model=encoder, epochs=6.0, evaluate=())
+    drifts = []
+    for weight in (0.0, 30.0):
+        loss = {"tokens": 1.0, "anchor": weight}
+        model = train(replace(config, output=str(tmp_path / f"{weight}"), loss=loss))
+        found = mean_similarities(load_model(str(model), device="cpu"), data)
+        drifts.append(float(distillation_loss(found, start, 1.0)))
+    assert drifts[1] < 0.1 * drifts[0]
+
+
+def test_an_anchor_can_be_another_model_than_the_start(config: Config, tmp_path: Path) -> None:
+    """As in a second stage, which starts from a trained model and is held to the published one."""
+    config = replace(config, epochs=1.0, evaluate=())
+    first = train(replace(config, output=str(tmp_path / "first"), learning_rate=5e-3))
+    second = replace(config, model=str(first))
+    held: list[dict[str, Any]] = [{"anchor": 5.0}, {"anchor": 5.0, "anchor_model": config.model}]
+    results = [
+        weights(train(replace(second, output=str(tmp_path / f"{number}"), loss=loss)))
+        for number, loss in enumerate(held)
+    ]
+    assert not same(*results)
+
+
 def test_the_commands(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     negatives = tmp_path / "negatives.jsonl"
     data = str(tmp_path / "set")
@@ -238,6 +278,13 @@ def test_the_commands(config: Config, tmp_path: Path, capsys: pytest.CaptureFixt
     assert load_model(printed["model"], device="cpu")
     main(["train", str(path)])
     assert f"The model is in {printed['model']}." in capsys.readouterr().out
+    main(["train", str(path), "--seed", "7", "--output", str(tmp_path / "seven"), "--json"])
+    assert json.loads(capsys.readouterr().out)["model"] == str(tmp_path / "seven" / "model")
+    assert json.loads((tmp_path / "seven" / "config.json").read_text())["seed"] == 7
+    assert not same(weights(tmp_path / "seven" / "model"), weights(Path(printed["model"])))
+    with pytest.raises(SystemExit):
+        main(["train", str(path), "--seed", "7"])
+    assert "holds a training with another config.json" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         main(["train", str(tmp_path / "missing.toml")])
     assert stopped.value.code == 2

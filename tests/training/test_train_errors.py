@@ -43,6 +43,9 @@ def test_a_teacher_with_another_vocabulary_is_refused(
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ModelError, match=r"has another vocabulary than the model; write its scor"):
         train(replace(config, teacher=str(other)))
+    held = {"anchor": 1.0, "anchor_model": str(other)}
+    with pytest.raises(ModelError, match=r"the anchor '.*' has another vocabulary than the model"):
+        train(replace(config, output=str(tmp_path / "held"), loss=held))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -25,8 +25,8 @@ from pseudoquery.training.distributed import (
 )
 from pseudoquery.training.train import train
 from tests.support.collection import write_collection
-from tests.support.training import same, weights
-from tests.training.test_distributed import without_dropout, write_config
+from tests.support.training import same, weights, without_dropout
+from tests.training.test_distributed import write_config
 
 # --- one process, and what it makes of the others' ends
 

@@ -68,7 +68,7 @@ def test_validation_is_what_the_index_and_ir_measures_find(
         dataset,
         qrels=(*dataset.qrels, Qrel("q0-2", "d3", 2), Qrel("q1-2", "nowhere", 1)),
     )
-    index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32")
+    index = Index.create(tmp_path / "index", model=tiny_model, vector_type="float32", tokens="none")
     index.add(dataset.documents())
     run = search_all(index, dataset, SearchPlan(top=DEPTH, exact=True), lambda _: None)
     found = validate(tiny_model, make_validation_set(tiny_model, dataset))
