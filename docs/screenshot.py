@@ -10,10 +10,13 @@ import shutil
 import sys
 from urllib.parse import quote
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 QUESTION = "How do schools without state funding pay their way?"
 SIZE = {"width": 1200, "height": 880}
+COLOURS = 256
+"""So many are enough for the page, in a third of the bytes."""
 
 
 def take(url: str, path: str) -> None:
@@ -27,6 +30,12 @@ def take(url: str, path: str) -> None:
         page.locator(".hit:not([aria-busy])").nth(2).wait_for()
         page.screenshot(path=path)
         browser.close()
+    with Image.open(path) as picture:
+        # The maximum coverage leaves rare colours alone, such as those of the smallest bars.
+        small = picture.convert("RGB").quantize(
+            COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+    small.save(path, optimize=True)
 
 
 if __name__ == "__main__":

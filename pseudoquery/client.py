@@ -147,7 +147,8 @@ class Client:
             where: Conditions on the metadata; see `Index.search`.
             exact: Whether to search until the answers are proven exact.
             mode: "dense" (by meaning), "bm25" (by words) or "hybrid" (by both).
-            settings: Any of `fusion`, `weight`, `recall`, `fusion_depth` and `include_text`.
+            settings: Any of `rank_by`, `token_depth`, `vector_share`, `recall`, `fusion`, `weight`,
+                `fusion_depth`, `min_relevance` and `include_text`.
 
         Returns:
             One answer per question, in the order of the questions.
@@ -278,7 +279,7 @@ class Client:
                 "check the address.",
                 status,
             ) from None
-        if status == 404:
+        if code == "not_found":
             raise _MissingDocumentError(message)
         if status in _BAD_INPUT:
             raise request.bad_input(message)
@@ -296,6 +297,8 @@ class Client:
         address = self._address + request.path
         try:
             return self._http.request(request.method, address, content=content, headers=headers)
+        except httpx.InvalidURL:
+            raise request.bad_input("the id is too long to be sent in an address.") from None
         except httpx.HTTPError as error:
             raise ServiceError(
                 f"no answer from {self._address} ({_reason(error)}); is the service running there?"

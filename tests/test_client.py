@@ -20,6 +20,7 @@ from pseudoquery.client import Client
 from pseudoquery.errors import CorpusError, PseudoqueryError, QueryError, ServiceError
 from pseudoquery.index import Index
 from pseudoquery.records import Added, Answer, Document
+from pseudoquery.search.settings import SearchSettings
 from tests.support.collection import DOCUMENTS
 from tests.support.serving import READ, WRITE, Running, running
 
@@ -61,7 +62,13 @@ def test_search(client: Client, served: Index) -> None:
         expected = served.search_many(["king", "bird song"], 3, **how)
         assert all(map(same, found, expected))
     assert client.search("king", top=1, include_text=False).hits[0].text == ""
-    assert client.search("king", recall=1, top=1).candidates < 30
+    by_vectors = client.search("king", rank_by="vectors", recall=1, top=1)
+    assert by_vectors.candidates < 30
+    assert (by_vectors.ranked_by, client.search("king").ranked_by) == ("vectors", "tokens")
+    few = client.search("king", top=1, token_depth=2)
+    assert (few.candidates, few.certified, few.candidates_proven) == (2, False, True)
+    tokens = served.search("king", settings=SearchSettings(vector_share=0.0))
+    assert same(client.search("king", vector_share=0.0), tokens)
 
 
 def test_explain(client: Client, served: Index) -> None:
@@ -76,7 +83,7 @@ def test_explain(client: Client, served: Index) -> None:
     assert client.explain("king", "nothing") == served.explain("king", "nothing")
 
 
-@pytest.mark.parametrize("id_", ["a", "a/b", "..", "ü?#%2F", "\0"])
+@pytest.mark.parametrize("id_", ["a", "a/b", "..", "ü?#%2F", "\0", "a\nb\n", "\r\n", " "])
 def test_documents(client: Client, served: Index, id_: str) -> None:
     document = Document(id_, "moon\nsun", "title", {"n": [1, {"deep": None}]})
     assert client.get(id_) is None
@@ -86,6 +93,28 @@ def test_documents(client: Client, served: Index, id_: str) -> None:
     assert client.put(document) == Added(unchanged=1)
     assert client.delete(id_)
     assert served.get(id_) is None
+
+
+def test_an_address_that_is_no_service_has_no_documents_to_miss(service: Running) -> None:
+    client = Client(f"{service.url}/elsewhere")
+    for ask in (client.get, client.delete):
+        with pytest.raises(ServiceError, match="nothing at this address"):
+            ask("id 1")
+
+
+def test_an_id_that_is_too_long(client: Client, served: Index) -> None:
+    long = Document("ü" * 8000, "moon")
+    assert client.put(long) == Added(added=1)
+    assert client.get(long.id) == long
+    assert client.delete(long.id)
+    longer = replace(long, id="ü" * 8001)
+    for ask in (client.put, lambda document: client.add([document])):
+        with pytest.raises(CorpusError, match="the id has 16,002 bytes; at most 16,000 are"):
+            ask(longer)
+    for ask_by_id in (client.get, client.delete):
+        assert not ask_by_id(longer.id)
+        with pytest.raises(QueryError, match="too long to be sent"):
+            ask_by_id("ü" * 20_000)
 
 
 def test_add_in_several_requests(

@@ -9,6 +9,8 @@ from typing import Literal
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
+from pseudoquery.service.off_loop import BodyRoute
+
 JSON = ("application/json",)
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 OPENAPI = "/openapi.json"
@@ -20,7 +22,7 @@ class PublicRoute(APIRoute):
     """An address that needs no token: it says nothing about the documents."""
 
 
-class ReadingRoute(APIRoute):
+class ReadingRoute(BodyRoute):
     """An address that changes nothing, whatever the method."""
 
 

@@ -53,7 +53,7 @@ def create_app(index: Index, settings: ServiceSettings | None = None) -> FastAPI
     """
     settings = settings or ServiceSettings()
     metrics = Metrics()
-    served = ServedIndex(index, metrics)
+    served = ServedIndex(index, metrics, settings.response_bytes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -9,9 +9,11 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.convertors import Convertor, register_url_convertor
 
 from pseudoquery.service.errors import Refused
 from pseudoquery.service.metrics import Metrics
+from pseudoquery.service.off_loop import BodyRoute
 from pseudoquery.service.schemas import ErrorAnswer
 from pseudoquery.service.served_index import ServedIndex
 from pseudoquery.service.settings import ServiceSettings
@@ -23,7 +25,7 @@ FAILURES: dict[int | str, dict[str, Any]] = {
         401: "The request needs a token that the service knows.",
         403: "The token does not allow this request.",
         408: "The request arrived too slowly.",
-        413: "The body or a document is too large.",
+        413: "The body, a document or the answer is too large.",
         415: "The body has the wrong media type.",
         421: "Without tokens, the service answers only to localhost.",
         422: "Something in the request can't be used; the message says what.",
@@ -38,6 +40,21 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 }
 
 
+class _AnyText(Convertor[str]):
+    """The rest of a path, whatever it is. Starlette's own `path` ends at a line break."""
+
+    regex = r"(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("text", _AnyText())
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """What the handlers work with."""
@@ -47,7 +64,7 @@ class Service:
     metrics: Metrics
 
 
-def new_router(route_class: type[APIRoute] = APIRoute) -> APIRouter:
+def new_router(route_class: type[APIRoute] = BodyRoute) -> APIRouter:
     """Make a router whose addresses describe their errors and their token.
 
     The guard checks tokens; the dependency here only describes them.

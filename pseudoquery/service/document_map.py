@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sentence_transformers import MultiVectorEncoder
 
-from pseudoquery.encoding.encode import document_text, encode_queries, encode_texts
-from pseudoquery.encoding.model import representation_of
+from pseudoquery.method.representation import Representation
 from pseudoquery.method.scores import attention
 from pseudoquery.records import Document, Span
-from pseudoquery.search.explain import passages
+from pseudoquery.search.explain import EncodedDocument, pseudo_query_spans
 from pseudoquery.service.labels import labels
 
 
@@ -50,21 +47,19 @@ class DocumentMap:
 
 
 def map_document(
-    model: MultiVectorEncoder, document: Document, query: str | None, long: Any = "windows"
+    encoded: EncodedDocument, question: NDArray[np.float32] | None, settings: Representation
 ) -> DocumentMap:
-    """Encode a document and a question, and project their vectors on a plane."""
-    encoded = encode_texts(model, [document_text(document)[0]], "document", long)[0]
-    count = len(encoded.vectors)
-    question = encode_queries(model, [query])[0] if query is not None else None
-    vectors = [encoded.vectors] if question is None else [encoded.vectors, _mean(question)]
+    """Project the vectors of a document and a question (vectors, dim) on a plane."""
+    document, document_vectors = encoded.document, encoded.encoded.vectors
+    count = len(document_vectors)
+    vectors = [document_vectors] if question is None else [document_vectors, _mean(question)]
     coordinates, variance = plane(np.concatenate(vectors))
     points = [Point(*row) for row in coordinates.tolist()]
-    spans = passages(encoded, document)
+    spans = pseudo_query_spans(encoded)
     weights: list[float | None] = [None] * count
     if question is not None and count:
-        settings = representation_of(model)
         # In double precision and in this order, as `explain` does, so that the two agree.
-        dots = settings.scale * torch.from_numpy(question @ encoded.vectors.T).double()
+        dots = settings.scale * torch.from_numpy(question @ document_vectors.T).double()
         weights = attention(dots, settings.score).tolist()
     mapped = [
         MappedPseudoQuery(*fields)

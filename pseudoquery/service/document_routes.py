@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Query, Request, Response
 
 from pseudoquery.corpus.validation import check_document
 from pseudoquery.errors import PseudoqueryError
-from pseudoquery.json_records import added_to_dict
+from pseudoquery.json_records import added_to_dict, document_to_dict
 from pseudoquery.records import Added, Document
 from pseudoquery.service.addresses import JSON_LINES, UploadRoute
 from pseudoquery.service.dependencies import (
@@ -20,13 +20,14 @@ from pseudoquery.service.dependencies import (
     new_router,
 )
 from pseudoquery.service.errors import Refused, refusal
+from pseudoquery.service.off_loop import respond
 from pseudoquery.service.schemas import (
     DeleteAnswer,
     DocumentAnswer,
     DocumentBody,
     WriteAnswer,
-    document_answer,
 )
+from pseudoquery.service.settings import ServiceSettings
 from pseudoquery.service.uploads import check_size, uploaded_batches, uploaded_documents
 
 router = new_router()
@@ -41,33 +42,42 @@ FirstLine = Annotated[
 ]
 
 
-@router.put("/documents/{id:path}", summary="Add or replace a document")
+@router.put("/documents/{id:text}", summary="Add or replace a document")
 async def put_document(id: DocumentId, body: DocumentBody, service: CurrentService) -> WriteAnswer:  # noqa: A002
     """Store a document. When the service answers, the document is on disk."""
     if body.id not in (None, id):
         raise Refused(422, "the id in the body is not the one in the address.")
     document = Document(id, body.text, body.title, body.metadata)
-    check_document(document)
-    check_size(document, service.settings)
+    await asyncio.to_thread(_check, document, service.settings)
     added = await asyncio.wrap_future(service.index.put([document]))
     return WriteAnswer(**added_to_dict(added))
 
 
-@router.get("/documents/{id:path}", summary="Read a document", responses=NOT_FOUND)
-async def get_document(id: DocumentId, service: CurrentService) -> DocumentAnswer:  # noqa: A002
+@router.get(
+    "/documents/{id:text}",
+    summary="Read a document",
+    response_model=DocumentAnswer,
+    responses=NOT_FOUND,
+)
+async def get_document(id: DocumentId, service: CurrentService) -> Response:  # noqa: A002
     """Return a document as it is stored."""
     document = await asyncio.wrap_future(service.index.get(id))
     if document is None:
         raise missing_document(id)
-    return document_answer(document)
+    return await respond(lambda: document_to_dict(document), service.settings)
 
 
-@router.delete("/documents/{id:path}", summary="Delete a document", responses=NOT_FOUND)
+@router.delete("/documents/{id:text}", summary="Delete a document", responses=NOT_FOUND)
 async def delete_document(id: DocumentId, service: CurrentService) -> DeleteAnswer:  # noqa: A002
     """Delete a document. When the service answers, the deletion is on disk."""
     if not await asyncio.wrap_future(service.index.delete(id)):
         raise missing_document(id)
     return DeleteAnswer(deleted=id)
+
+
+def _check(document: Document, settings: ServiceSettings) -> None:
+    check_size(document, settings)
+    check_document(document)
 
 
 async def add_documents(

@@ -30,11 +30,16 @@ CODES = {
     421: "misdirected",
     422: "invalid",
     429: "overloaded",
+    431: "too_large",
     500: "internal",
     503: "unavailable",
     504: "timeout",
 }
 RETRY = {"retry-after": "1"}
+LONGEST_MESSAGE = 2000
+SMALLER_SEARCH = "lower top, send fewer queries, or set include_text to false"
+HIGHER_LIMIT = "whoever runs the service can raise --max-response"
+"""What to do if an answer is too large to be sent."""
 
 
 class Refused(HTTPException):
@@ -46,16 +51,31 @@ class Refused(HTTPException):
         self, status: int, message: str, code: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(status, message, headers)
-        self.message = message
+        # A message may quote the request, which may be long.
+        self.message = message if len(message) <= LONGEST_MESSAGE else _shorten(message)
         self.code = code or CODES.get(status, "error")
 
-    def response(self) -> Response:
-        """Write the envelope."""
+    @property
+    def content(self) -> bytes:
+        """The envelope."""
         error = {"code": self.code, "message": self.message}
         # json.dumps writes ASCII alone: a message may quote text that is not valid Unicode.
-        content = json.dumps({"error": error}).encode()
+        return json.dumps({"error": error}).encode()
+
+    def response(self) -> Response:
+        """Write the envelope as the application's response."""
         headers = dict(self.headers or {})
-        return Response(content, self.status_code, headers, "application/json")
+        return Response(self.content, self.status_code, headers, "application/json")
+
+
+def unknown_address() -> Refused:
+    """Say that nothing is at an address. A missing document has another code."""
+    return Refused(404, "there is nothing at this address.", "unknown_address")
+
+
+def too_large_answer(limit: int, remedy: str) -> Refused:
+    """Say that an answer is larger than the service sends, and what to do."""
+    return Refused(413, f"the answer is larger than {limit:,} bytes, which is the limit; {remedy}.")
 
 
 def refusal(error: Exception) -> Refused:
@@ -82,11 +102,18 @@ def refusal(error: Exception) -> Refused:
     return Refused(500, "an error inside the service; its log says where.")
 
 
+def _shorten(message: str) -> str:
+    """Keep the beginning, which says what is wrong, and the end, which says what was stored."""
+    half = LONGEST_MESSAGE // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
+
 def _of_framework(error: HTTPException) -> Refused:
     """Reword an error of the framework."""
+    if error.status_code == 404:
+        return unknown_address()
     messages = {
         400: "the body is not valid JSON.",
-        404: "there is nothing at this address.",
         405: "this address does not take this method.",
     }
     message = messages.get(error.status_code, str(error.detail))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from pseudoquery.service.addresses import Address
@@ -13,6 +15,10 @@ from pseudoquery.service.settings import ServiceSettings
 DRAINED_BYTES, DRAINED_SECONDS = 8 << 20, 2.0
 """How much of a refused request is still read: many clients read no answer before they have sent
 everything."""
+PIECE_BYTES = 256 << 10
+"""A response is sent in pieces of this size, so that no more than one waits for a slow client."""
+
+_HOST = re.compile(r"(?P<name>\[[^\[\]]*\]|[^\[\]:@]*)(:[0-9]*)?")
 
 
 class Exchange:
@@ -31,6 +37,8 @@ class Exchange:
         self._settings = settings
         self._received = 0
         self._complete = self._answered = False
+        self.answering: asyncio.Timeout | None = None
+        """The time in which an answer must begin; it stops when the answer begins."""
         self._headers: dict[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -47,9 +55,21 @@ class Exchange:
 
     @property
     def host(self) -> str:
-        """The name by which the client knows the service, without a port."""
-        host = self.header("host")
-        return host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        """The name by which the client knows the service, without a port; "" if it is no name."""
+        host = _HOST.fullmatch(self.header("host"))
+        return host["name"] if host else ""
+
+    def check_framing(self) -> None:
+        """Refuse a request whose body other servers may take to end elsewhere (smuggling)."""
+        if not self.header("transfer-encoding"):
+            return
+        if self.header("content-length") or self._scope["http_version"] == "1.0":
+            raise Refused(
+                400,
+                "the request says in two ways where its body ends; send either Content-Length or "
+                "Transfer-Encoding.",
+                headers={"connection": "close"},
+            )
 
     async def receive(self) -> Message:
         """Read on, as far as the limits allow."""
@@ -67,15 +87,32 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Write a part of the response."""
+        """Write a part of the response. The client must take it in time, piece by piece."""
         if message["type"] == "http.response.start":
             self._answered = True
+            if self.answering and not self.answering.expired():
+                self.answering.reschedule(None)
             if message["status"] >= 400:
                 await self._drain()
-        await self._send(message)
+            await self._send(message)
+            return
+        body: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        for start in range(0, len(body) or 1, PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            more_body = more or start + PIECE_BYTES < len(body)
+            await self._send_piece({**message, "body": piece, "more_body": more_body})
+
+    async def _send_piece(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                await self._send(message)
+        except TimeoutError:
+            raise ClientDisconnect from None  # it has stopped reading
 
     async def refuse(self, refused: Refused) -> None:
         """Answer with an error, unless an answer has begun."""
+        self.answering = None
         if not self._answered:
             await refused.response()(self._scope, self._receive, self.send)
 

@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pseudoquery.errors import IndexFolderError, ModelError
-from pseudoquery.service.addresses import Addresses
-from pseudoquery.service.errors import RETRY, Refused, refusal
+from pseudoquery.service.addresses import UNKNOWN, Addresses
+from pseudoquery.service.errors import RETRY, Refused, refusal, unknown_address
 from pseudoquery.service.exchange import Exchange
 from pseudoquery.service.logs import log_failure
 from pseudoquery.service.metrics import Metrics
@@ -43,7 +43,7 @@ class Guard:
             with self._counted(exchange):
                 # An upload may take as long as it likes, as long as it keeps coming.
                 seconds = None if address.is_upload else self._settings.seconds
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(seconds) as exchange.answering:
                     await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             raise
@@ -70,6 +70,7 @@ class Guard:
 
     def _admit(self, exchange: Exchange) -> None:
         """Check everything that can be known before the body is read."""
+        exchange.check_framing()
         if exchange.address.is_public:
             return
         settings = self._settings
@@ -79,6 +80,9 @@ class Guard:
         if not settings.protected and not is_loopback(exchange.host):
             raise Refused(421, "without tokens, the service answers only to localhost.")
         _authorize(exchange, settings)
+        if exchange.address.route == UNKNOWN:
+            # The router's patterns let a line break follow a path, so it would serve some of these.
+            raise unknown_address()
         _check_media_type(exchange)
         announced = exchange.header("content-length")
         if announced.isdecimal() and int(announced) > exchange.limit:

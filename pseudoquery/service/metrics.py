@@ -28,6 +28,13 @@ class Metrics:
         self.in_progress = Gauge(
             "pseudoquery_requests_in_progress", "Requests in progress.", registry=registry
         )
+        self.connections = Gauge("pseudoquery_connections", "Open connections.", registry=registry)
+        self.closed = Counter(
+            "pseudoquery_connections_closed",
+            "Connections that the service has ended.",
+            ["reason"],
+            registry=registry,
+        )
         self.batches = Histogram(
             "pseudoquery_search_batch_queries",
             "How many queries were encoded and ranked together.",

@@ -37,7 +37,7 @@ def search_one_vector(index: Index, query: str, top: int) -> Answer:
         for position, score in zip(documents[best], scores[best].tolist(), strict=True):
             document = snapshot.by_ordinal(int(view.ordinals[position])).document
             hits.append(Hit(document.id, score, document.title, document.text, document.metadata))
-    return Answer(query, tuple(hits), certified=True, candidates=len(documents))
+    return Answer(query, tuple(hits), True, len(documents), candidates_proven=True)
 
 
 def mean_scores(

@@ -7,7 +7,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 
 from pseudoquery.service.addresses import PublicRoute
-from pseudoquery.service.errors import Refused
+from pseudoquery.service.errors import unknown_address
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -50,7 +50,7 @@ async def page_file(name: str) -> Response:
 def _answer(name: str) -> Response:
     content, media_type = FILES.get(name, (b"", ""))
     if not media_type:
-        raise Refused(404, "there is nothing at this address.")
+        raise unknown_address()
     headers = {"content-security-policy": POLICY}
     return Response(content, headers=headers, media_type=media_type)
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pseudoquery.json_records import document_to_dict, explanation_to_dict
-from pseudoquery.records import Document, Explanation
+from pseudoquery.records import Explanation, RankedBy
 from pseudoquery.search.fusion import Fusion
-from pseudoquery.search.settings import Mode, SearchSettings
+from pseudoquery.search.settings import Mode, RankBy, SearchSettings
 from pseudoquery.service.document_map import DocumentMap
 from pseudoquery.service.labels import labels
 
@@ -51,12 +51,16 @@ def _answer(example: dict[str, Any]) -> ConfigDict:
     return ConfigDict(extra="forbid", json_schema_extra={"examples": [example]})
 
 
-def _answer_example(score: float, weights: list[float], candidates: int = 3) -> dict[str, Any]:
+def _answer_example(
+    score: float, weights: list[float], candidates: int = 3, ranked_by: RankedBy = "vectors"
+) -> dict[str, Any]:
     return {
         "query": _QUESTION,
         "hits": [{**_BEES, "score": score, "weights": weights}],
         "certified": True,
         "candidates": candidates,
+        "ranked_by": ranked_by,
+        "candidates_proven": True,
     }
 
 
@@ -106,9 +110,38 @@ class SearchRequest(BaseModel):
     recall: Annotated[
         Depth, Field(description="How many documents the first step of the search recalls.")
     ] = DEFAULTS.recall
+    rank_by: Annotated[
+        RankBy,
+        Field(
+            description="Rank the best documents by the tokens that the index stores, or by their "
+            "vectors; auto ranks by tokens if there are any."
+        ),
+    ] = DEFAULTS.rank_by
+    token_depth: Annotated[
+        Depth,
+        Field(description="How many of the best documents by vectors are ranked by tokens."),
+    ] = DEFAULTS.token_depth
+    vector_share: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="How much the score of the vectors counts beside that of the tokens.",
+        ),
+    ] = DEFAULTS.vector_share
     fusion_depth: Annotated[
         Depth, Field(description="How many documents of each ranking a hybrid search fuses.")
     ] = DEFAULTS.fusion_depth
+    min_relevance: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="Leave out hits whose relevance is below this.",
+        ),
+    ] = DEFAULTS.min_relevance
     include_text: Annotated[
         bool, Field(description="Whether hits hold the documents' text, which may be long.")
     ] = True
@@ -182,6 +215,13 @@ class HitAnswer(BaseModel):
             description="How much each of the document's pseudo queries counts for the question."
         ),
     ]
+    relevance: Annotated[
+        float | None,
+        Field(
+            description="An estimate of how likely the document answers the question, 0 to 1; null "
+            "where it is not known."
+        ),
+    ]
 
 
 class QueryAnswer(BaseModel):
@@ -193,6 +233,17 @@ class QueryAnswer(BaseModel):
         bool, Field(description="Whether the hits are proven to be the exact best of the index.")
     ]
     candidates: Annotated[int, Field(description="How many documents were scored exactly.")]
+    ranked_by: Annotated[
+        RankedBy,
+        Field(description="What the scores compare: tokens, vectors, words, or two of these."),
+    ]
+    candidates_proven: Annotated[
+        bool,
+        Field(
+            description="Whether the documents that were ranked by tokens are proven to be the "
+            "best by vectors."
+        ),
+    ]
 
 
 class SearchAnswer(BaseModel):
@@ -221,6 +272,14 @@ class PseudoQueryAnswer(BaseModel):
     ]
 
 
+class WordMatchAnswer(BaseModel):
+    """A word of the question, and the words of the document that it matches best."""
+
+    word: Annotated[Span, Field(description="The word, as a stretch of the question.")]
+    similarity: Annotated[float, Field(description="The mean of its tokens' best dot products.")]
+    spans: Annotated[list[Span], Field(description="Where the words that match stand.")]
+
+
 class ExplainAnswer(BaseModel):
     """Why a document matches a question. The pseudo query with the largest weight comes first."""
 
@@ -231,6 +290,14 @@ class ExplainAnswer(BaseModel):
             "score": 13.9,
             "pseudo_queries": [{**_PSEUDO_QUERY, "similarity": 0.7}],
             "passage": {"start": 0, "end": 69},
+            "matches": [
+                {
+                    "word": {"start": 14, "end": 21},
+                    "similarity": 0.61,
+                    "spans": [{"start": 24, "end": 28}],
+                },
+            ],
+            "token_score": 0.48,
         }
     )
     query: str
@@ -238,7 +305,17 @@ class ExplainAnswer(BaseModel):
     score: float | None
     pseudo_queries: list[PseudoQueryAnswer]
     passage: Annotated[
-        Span | None, Field(description="The sentence that is nearest to the question.")
+        Span | None, Field(description="The sentence that matches the question best.")
+    ]
+    matches: Annotated[
+        list[WordMatchAnswer],
+        Field(
+            description="For each word of the question, the words of the document that it matches "
+            "best. There are none if the index stores no tokens."
+        ),
+    ]
+    token_score: Annotated[
+        float | None, Field(description="The score by tokens, if the index stores them.")
     ]
 
 
@@ -346,11 +423,6 @@ class ErrorAnswer(BaseModel):
         {"error": {"code": "not_found", "message": "there is no document with the id 'bees'."}}
     )
     error: ErrorFacts
-
-
-def document_answer(document: Document) -> DocumentAnswer:
-    """Write a document."""
-    return DocumentAnswer.model_validate(document_to_dict(document))
 
 
 def explain_answer(explanation: Explanation) -> ExplainAnswer:

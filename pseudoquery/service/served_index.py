@@ -2,7 +2,7 @@
 
     one thread searches     it encodes and ranks all waiting questions together
     one thread writes       it encodes and commits all waiting changes together
-    one thread explains     it encodes a document again, which may be long
+    one thread explains     a document whose tokens are not stored is encoded again
     one thread compares     it scores every document, each as one vector
     a few threads read      documents by id, and facts
 
@@ -16,20 +16,21 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from pseudoquery.encoding.encode import encode_queries
 from pseudoquery.errors import IndexLockedError
 from pseudoquery.index import Index
 from pseudoquery.records import Added, Answer, Document, Explanation
-from pseudoquery.search.explain import explain
 from pseudoquery.search.settings import Mode, SearchSettings
 from pseudoquery.service.batcher import Batcher
 from pseudoquery.service.document_map import DocumentMap, map_document
+from pseudoquery.service.errors import SMALLER_SEARCH, Refused, too_large_answer
 from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.one_vector import search_one_vector
 from pseudoquery.storage.incoming import BATCH_DOCUMENTS
@@ -55,6 +56,7 @@ class SearchJob:
     exact: bool
     mode: Mode
     settings: SearchSettings
+    include_text: bool = True
 
     @property
     def key(self) -> str:
@@ -83,8 +85,9 @@ class DeleteJob:
 class ServedIndex:
     """An index, and the threads that use it for the service."""
 
-    def __init__(self, index: Index, metrics: Metrics) -> None:
+    def __init__(self, index: Index, metrics: Metrics, response_bytes: int = 64 << 20) -> None:
         self.index = index
+        self._response_bytes = response_bytes
         self._metrics = metrics
         self._searches: Batcher[SearchJob, list[Answer]] = Batcher(
             "pseudoquery-search", self._search_together, lambda job: len(job.queries), BATCH_QUERIES
@@ -156,16 +159,14 @@ class ServedIndex:
         return facts | {"model": Path(model).name if Path(model).is_absolute() else model}
 
     def _explain(self, query: str, id: str) -> Explanation | None:  # noqa: A002
-        document = self.index.get(id)
-        if document is None:
-            return None
-        return explain(self.index.model, query, document, self.index.settings.long)
+        return None if self.index.get(id) is None else self.index.explain(query, id)
 
     def _map(self, id: str, query: str | None) -> DocumentMap | None:  # noqa: A002
-        document = self.index.get(id)
-        if document is None:
+        encoded = self.index.encoded(id)
+        if encoded is None:
             return None
-        return map_document(self.index.model, document, query, self.index.settings.long)
+        question = None if query is None else encode_queries(self.index.model, [query])[0]
+        return map_document(encoded, question, self.index.representation)
 
     def _search_together(self, searches: list[SearchJob]) -> Sequence[list[Answer] | Exception]:
         groups: dict[str, list[int]] = defaultdict(list)
@@ -177,7 +178,7 @@ class ServedIndex:
             outcomes |= zip(positions, run_batch(group, self._search_group), strict=True)
         return [outcomes[position] for position in range(len(searches))]
 
-    def _search_group(self, searches: Sequence[SearchJob]) -> list[list[Answer]]:
+    def _search_group(self, searches: Sequence[SearchJob]) -> list[list[Answer] | Refused]:
         queries = [query for search in searches for query in search.queries]
         first = searches[0]
         self._metrics.batches.observe(len(queries))
@@ -191,7 +192,20 @@ class ServedIndex:
                 settings=first.settings,
             )
         )
-        return [[next(answers) for _ in search.queries] for search in searches]
+        return [self._take_answers(search, answers) for search in searches]
+
+    def _take_answers(self, search: SearchJob, answers: Iterator[Answer]) -> list[Answer] | Refused:
+        """Keep the answers of one request, as long as they can be sent."""
+        taken: list[Answer] = []
+        size = 0
+        for answer in islice(answers, len(search.queries)):
+            kept = answer if search.include_text else _without_text(answer)
+            size += sum(len(hit.title) + len(hit.text) for hit in kept.hits)
+            if size <= self._response_bytes:  # a character is one byte or more
+                taken.append(kept)
+        if size > self._response_bytes:
+            return too_large_answer(self._response_bytes, SMALLER_SEARCH)
+        return taken
 
     def _write_together(
         self, writes: list[PutJob | DeleteJob]
@@ -266,6 +280,10 @@ def retry_while_locked(change: Callable[[], Value]) -> Value:
             if time.monotonic() > end:
                 raise
             time.sleep(0.02)
+
+
+def _without_text(answer: Answer) -> Answer:
+    return replace(answer, hits=tuple(replace(hit, text="") for hit in answer.hits))
 
 
 def _count_documents(write: PutJob | DeleteJob) -> int:

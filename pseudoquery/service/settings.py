@@ -44,16 +44,25 @@ class ServiceSettings:
     """The largest size in bytes of a bulk request."""
     document_characters: int = 1_000_000
     """The most characters that a document's title and text may have together."""
+    metadata_bytes: int = 256 << 10
+    """The largest size in bytes of a document's metadata, as JSON."""
     query_characters: int = 4000
     """The most characters that a question may have."""
     queries: int = 64
     """The most questions that a request may have."""
     top: int = 100
     """The most documents that a request may ask for per question."""
+    response_bytes: int = 64 << 20
+    """The largest size in bytes of an answer."""
     concurrency: int = 256
     """The most requests that may be in progress at once."""
+    connections: int = 1000
+    """The most connections that may be open at once. If more come, the one that has waited longest
+    for a request is closed. The limit on open files may allow fewer."""
     seconds: float = 30.0
     """How many seconds a request may take, or each part of a bulk request."""
+    head_seconds: float = 10.0
+    """How many seconds a client may take to send the head of a request."""
 
     def __post_init__(self) -> None:
         for token in (*self.read_tokens, *self.write_tokens):

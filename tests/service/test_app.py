@@ -18,10 +18,10 @@ from tests.support.serving import Running, lines, running
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/index.html", 404, "not_found"),
-        ("GET", "/docs", 404, "not_found"),
-        ("GET", "/redoc", 404, "not_found"),
-        ("GET", "/search/", 404, "not_found"),
+        ("GET", "/index.html", 404, "unknown_address"),
+        ("GET", "/docs", 404, "unknown_address"),
+        ("GET", "/redoc", 404, "unknown_address"),
+        ("GET", "/search/", 404, "unknown_address"),
         ("GET", "/documents", 405, "method_not_allowed"),
         ("GET", "/search", 405, "method_not_allowed"),
         ("PATCH", "/documents/a", 405, "method_not_allowed"),
@@ -50,6 +50,7 @@ def test_a_bug_is_one_sentence_without_a_traceback(
 
     monkeypatch.setattr(Index, "search_many", broken)
     monkeypatch.setattr(Index, "get", broken)
+    monkeypatch.setattr(Index, "encoded", broken)
     monkeypatch.setattr(Index, "add", broken)
     monkeypatch.setattr(ServedIndex, "facts", broken)
     for method, path, body in [

@@ -10,12 +10,15 @@ from hypothesis.extra.numpy import arrays
 from sentence_transformers import MultiVectorEncoder
 from sklearn.decomposition import PCA
 
+from pseudoquery.encoding.encode import encode_queries, encode_questions
 from pseudoquery.encoding.model import load_model
+from pseudoquery.encoding.pooling import pooling_of
 from pseudoquery.method.presets import preset
 from pseudoquery.records import Document
 from pseudoquery.search.explain import explain
-from pseudoquery.service.document_map import map_document, plane
+from pseudoquery.service.document_map import DocumentMap, map_document, plane
 from pseudoquery.service.labels import labels
+from tests.support.texts import encoded_document
 
 TEXT = (
     "The king of the old city found a red book in the river. Who was the woman with the black "
@@ -23,6 +26,12 @@ TEXT = (
 )
 DOCUMENT = Document("a", TEXT, "A title about the castle", {"n": 1})
 QUERY = "what did the king find in the water"
+
+
+def mapped(model: MultiVectorEncoder, document: Document, query: str | None) -> DocumentMap:
+    question = None if query is None else encode_queries(model, [query])[0]
+    representation = pooling_of(model).representation
+    return map_document(encoded_document(model, document), question, representation)
 
 
 @pytest.mark.parametrize(("points", "dimension"), [(3, 2), (5, 32), (17, 8), (40, 3)])
@@ -63,8 +72,11 @@ def test_points_that_are_the_same_lie_in_the_middle() -> None:
 
 
 def test_a_map_agrees_with_the_explanation(tiny_model: MultiVectorEncoder) -> None:
-    found = map_document(tiny_model, DOCUMENT, QUERY)
-    expected = explain(tiny_model, QUERY, DOCUMENT).pseudo_queries
+    found = mapped(tiny_model, DOCUMENT, QUERY)
+    (question,) = encode_questions(tiny_model, [QUERY])
+    encoded = encoded_document(tiny_model, DOCUMENT)
+    representation = pooling_of(tiny_model).representation
+    expected = explain(QUERY, question, encoded, representation).pseudo_queries
     assert [one.spans for one in found.pseudo_queries] == [one.spans for one in expected]
     assert [one.weight for one in found.pseudo_queries] == [one.weight for one in expected]
     named = labels(TEXT, [one.spans for one in expected])
@@ -77,10 +89,10 @@ def test_a_map_agrees_with_the_explanation(tiny_model: MultiVectorEncoder) -> No
 
 
 def test_without_a_question_there_are_no_weights(tiny_model: MultiVectorEncoder) -> None:
-    found = map_document(tiny_model, DOCUMENT, None)
+    found = mapped(tiny_model, DOCUMENT, None)
     assert found.query is None
     assert {one.weight for one in found.pseudo_queries} == {None}
-    asked = map_document(tiny_model, DOCUMENT, QUERY)
+    asked = mapped(tiny_model, DOCUMENT, QUERY)
     assert {one.spans for one in found.pseudo_queries} == {
         one.spans for one in asked.pseudo_queries
     }
@@ -88,14 +100,14 @@ def test_without_a_question_there_are_no_weights(tiny_model: MultiVectorEncoder)
 
 def test_a_document_without_vectors(tiny_model: MultiVectorEncoder) -> None:
     for query in (None, QUERY):
-        found = map_document(tiny_model, Document("empty", ""), query)
+        found = mapped(tiny_model, Document("empty", ""), query)
         assert found.pseudo_queries == ()
         assert (found.query is None) == (query is None)
 
 
 def test_a_question_of_many_vectors_is_one_point(tiny_model_path: str) -> None:
     model = load_model(tiny_model_path, preset("late-interaction"), device="cpu")
-    found = map_document(model, DOCUMENT, QUERY)
+    found = mapped(model, DOCUMENT, QUERY)
     assert len(found.pseudo_queries) > 30
     assert found.query
     assert sum(one.weight or 0 for one in found.pseudo_queries) == pytest.approx(1)

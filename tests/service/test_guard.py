@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 import time
@@ -159,6 +160,22 @@ def test_a_page_can_not_send_what_needs_no_leave(
     assert (reply.status, reply.code) == (415, "unsupported_media_type")
 
 
+@pytest.mark.parametrize("method_path", list(REQUESTS))
+@pytest.mark.parametrize("end", ["%0A", "%0D", "%20", "/", "%00"])
+def test_what_looks_like_an_address_is_none(
+    served: Index, method_path: tuple[str, str], end: str
+) -> None:
+    """Each rule follows from the address, so the service must not serve an address without one."""
+    method, path = method_path
+    if not path.startswith("/documents/"):  # there it is another id
+        with running(served) as service:
+            reply = service.ask(method, path + end, REQUESTS[method_path], kind="text/plain")
+        if (path, end) != ("/documents", "/"):
+            assert (reply.status, reply.code) == (404, "unknown_address")
+        else:
+            assert (reply.status, reply.code) == (405, "method_not_allowed")
+
+
 def test_media_types(shared: Running) -> None:
     for sent in ("application/json; charset=utf-8", "Application/JSON"):
         assert shared.ask("POST", "/search", {"query": "king"}, kind=sent).status == 200
@@ -167,12 +184,25 @@ def test_media_types(shared: Running) -> None:
     assert shared.ask("POST", "/documents", b"", kind="application/jsonl").status == 200
 
 
+EVIL = (
+    "localhost.evil",
+    "[::1]evil.example",
+    "[::1]:80evil.example",
+    "[::1]]",
+    "localhost:80@evil.example",
+    "localhost:80:80",
+    "localhost@evil.example",
+    "[localhost]evil.example",
+    "",
+)
+
+
 def test_a_name_that_was_pointed_at_this_machine(served: Index) -> None:
     with running(served) as service:
         for host in ("localhost", f"localhost:{service.port}", "127.0.0.1", "[::1]:80", "[::1]"):
             reply = service.ask("GET", "/info", headers={"Host": host})
             assert reply.status == 200, host
-        for host in ("evil.example.org", "evil.example.org:80", "192.168.1.1", "localhost.evil"):
+        for host in ("evil.example.org", "evil.example.org:80", "192.168.1.1", *EVIL):
             reply = service.ask("GET", "/info", headers={"Host": host})
             assert (reply.status, reply.code) == (421, "misdirected"), host
             assert service.ask("GET", "/healthz", headers={"Host": host}).status == 200
@@ -194,8 +224,11 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def small(template: Path, tiny_model: MultiVectorEncoder) -> Iterator[Running]:
-    with running(Index.open(template, model=tiny_model), **SMALL) as started:
+def small(
+    template: Path, tiny_model: MultiVectorEncoder, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    folder = shutil.copytree(template, tmp_path_factory.mktemp("small") / "index")
+    with running(Index.open(folder, model=tiny_model), **SMALL) as started:
         yield started
 
 

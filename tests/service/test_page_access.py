@@ -41,8 +41,9 @@ def test_by_keyboard_alone(visit: Visit, shared: Running) -> None:
     assert visit.page.evaluate("document.activeElement.id") == "document"
     keyboard.press("Tab")
     assert focused(visit) == "← Back to the results"
-    keyboard.press("Tab")
-    assert visit.page.evaluate("document.activeElement.classList.contains('dot')")
+    for part in ("word", "word", "dot"):
+        keyboard.press("Tab")
+        assert visit.page.evaluate("document.activeElement.classList[0]") == part
     keyboard.press("Escape")
     expect(hits.first).to_be_visible()
     assert focused(visit) == names[1]
@@ -57,7 +58,7 @@ def test_by_keyboard_alone(visit: Visit, shared: Running) -> None:
     keyboard.press("Shift+Tab")
     keyboard.press("Space")
     expect(visit.page.locator("#hybrid")).to_be_checked()
-    expect(visit.page.get_by_role("region", name="Pseudo queries + BM25")).to_be_visible()
+    expect(visit.page.get_by_role("region", name="Pseudo queries + tokens + BM25")).to_be_visible()
 
 
 def test_every_control_has_a_name(visit: Visit) -> None:

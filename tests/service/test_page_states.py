@@ -130,6 +130,7 @@ def test_facts(visit: Visit, shared: Running) -> None:
     shown = visit.page.get_by_role("dialog", name="This index")
     expect(shown).to_contain_text(f"{facts['vectors']} (up to 4 per document)")
     expect(shown).to_contain_text(f"{facts['dimension']} dimensions")
+    expect(shown).to_contain_text(f"{facts['tokens_stored']:,} as signs")
     expect(shown).to_contain_text(facts["model"])
     visit.page.keyboard.press("Escape")
     expect(shown).to_be_hidden()

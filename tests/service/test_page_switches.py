@@ -55,9 +55,14 @@ def test_a_ranking_that_is_not_proven_can_be(
         query = "king"
         visit.open().ask(query)
         status = visit.page.locator("#status")
-        expect(status).to_contain_text("Not proven")
-        visit.page.get_by_role("button", name="Prove it").click()
-        expect(status).to_contain_text("✓ Proven exact")
+        expect(status).to_contain_text(
+            "The 100 best documents by pseudo queries (not proven), ordered by their words."
+        )
+        expect(status.get_by_text("This is about scores only.")).to_be_hidden()
+        status.locator("summary").click()
+        expect(status.get_by_text("This is about scores only.")).to_be_visible()
+        visit.page.get_by_role("button", name="Compare with every document").click()
+        expect(status).to_contain_text("Proven: no other document scores higher.")
         expect(visit.page.get_by_role("switch", name="Exact")).to_be_checked()
         exact = service.search(query, exact=True)[0]["hits"]
         assert visit.ids(visit.page.locator(".hit")) == [hit["id"] for hit in exact]
@@ -69,7 +74,7 @@ def test_side_by_side(visit: Visit, shared: Running) -> None:
     for hybrid in (False, True):
         visit.page.get_by_role("switch", name="Hybrid").set_checked(hybrid)
         visit.page.get_by_role("switch", name="Compare").check()
-        name = "Pseudo queries + BM25" if hybrid else "Pseudo queries"
+        name = "Pseudo queries + tokens + BM25" if hybrid else "Pseudo queries + tokens"
         first = visit.page.get_by_role("region", name=name, exact=True)
         expect(first).to_be_visible()
         mode = "hybrid" if hybrid else "dense"
@@ -86,7 +91,7 @@ def test_side_by_side(visit: Visit, shared: Running) -> None:
         row = visit.page.locator("[data-way=bm25] li").first
         ours = found["pseudo_queries"]
         here = found["bm25"][0]
-        said = f"ranked {ours.index(here) + 1} by" if here in ours else "not in the first"
+        said = f"ranked {ours.index(here) + 1} in" if here in ours else "not in the first"
         expect(row.locator(".moved")).to_contain_text(said)
         row.hover()
         assert set(visit.ids(visit.page.locator("li.same"))) == {here}

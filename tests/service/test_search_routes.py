@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from sentence_transformers import MultiVectorEncoder
 
+from pseudoquery.encoding.encode import encode_queries
 from pseudoquery.index import Index
 from pseudoquery.records import Answer
 from pseudoquery.search.settings import SearchSettings
@@ -35,6 +36,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
             "text": hit.text,
             "metadata": dict(hit.metadata),
             "weights": pytest.approx(list(hit.weights), rel=ROUNDING),
+            "relevance": hit.relevance,
         }
         for hit in answer.hits
     ]
@@ -43,6 +45,8 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "hits": hits,
         "certified": answer.certified,
         "candidates": answer.candidates,
+        "ranked_by": answer.ranked_by,
+        "candidates_proven": answer.candidates_proven,
     }
 
 
@@ -60,7 +64,10 @@ HOW: list[dict[str, Any]] = [
     {"mode": "hybrid"},
     {"mode": "hybrid", "top": 5, "settings": SearchSettings(fusion="weighted", weight=0.9)},
     {"mode": "hybrid", "settings": SearchSettings(fusion_depth=1)},
-    {"settings": SearchSettings(recall=1), "top": 1},
+    {"settings": SearchSettings(rank_by="vectors", recall=1), "top": 1},
+    {"settings": SearchSettings(token_depth=2), "top": 2},
+    {"settings": SearchSettings(vector_share=0.5)},
+    {"mode": "hybrid", "settings": SearchSettings(rank_by="vectors")},
 ]
 
 
@@ -72,8 +79,8 @@ def test_search_answers_as_the_library_does(how: dict[str, Any], shared: Running
     asked = {name: value for name, value in how.items() if name != "settings"}
     settings = how.get("settings")
     if settings:
-        names = ("fusion", "weight", "recall", "fusion_depth")
-        asked |= {name: getattr(settings, name) for name in names}
+        asked |= asdict(settings)
+        del asked["structure"], asked["recall_vectors"]
     assert shared.search(queries, **asked) == expected
     assert shared.search(queries[1], **asked) == expected[1:]
 
@@ -242,9 +249,10 @@ def test_comparisons_that_are_refused(shared: Running, body: Any, said: str) -> 
 @pytest.mark.parametrize("query", ["king of the city", None])
 def test_map_answers_as_the_library_does(shared: Running, query: str | None) -> None:
     index: Index = shared.parts.index.index
-    document = index.get("id 3")
-    assert document
-    expected = asdict(map_document(index.model, document, query))
+    encoded = index.encoded("id 3")
+    assert encoded
+    question = None if query is None else encode_queries(index.model, [query])[0]
+    expected = asdict(map_document(encoded, question, index.representation))
     del expected["document"]["origin"]
     found = shared.ask("POST", "/map", {"id": "id 3", "query": query}).json
     assert found == json.loads(json.dumps(expected))

@@ -65,8 +65,8 @@ def test_what_waits_goes_through_the_encoder_together(
     many: ServedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = {query: many.index.search(query) for query in ("king", "queen", "river", "moon")}
-    held = Held(encoding.encode_queries)
-    monkeypatch.setattr(encoding, "encode_queries", held)
+    held = Held(encoding.encode_questions)
+    monkeypatch.setattr(encoding, "encode_questions", held)
     first = many.search(asking("king"))
     assert held.begun.wait(10)
     waiting = [many.search(asking(query)) for query in ("queen", "river")]
@@ -83,8 +83,8 @@ def test_what_waits_goes_through_the_encoder_together(
 
 def test_requests_over_http_are_batched(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(served) as service, ThreadPoolExecutor(41) as pool:
-        held = Held(encoding.encode_queries)
-        monkeypatch.setattr(encoding, "encode_queries", held)
+        held = Held(encoding.encode_questions)
+        monkeypatch.setattr(encoding, "encode_questions", held)
         first = pool.submit(service.search, "king")
         assert held.begun.wait(10)
         waiting = [pool.submit(service.search, f"queen {number}") for number in range(40)]
@@ -101,8 +101,8 @@ def test_requests_over_http_are_batched(served: Index, monkeypatch: pytest.Monke
 
 
 def test_a_batch_has_a_largest_size(many: ServedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(encoding.encode_queries)
-    monkeypatch.setattr(encoding, "encode_queries", held)
+    held = Held(encoding.encode_questions)
+    monkeypatch.setattr(encoding, "encode_questions", held)
     futures = [many.search(asking("king"))]
     assert held.begun.wait(10)
     futures += [many.search(asking(*["queen"] * 30)) for _ in range(5)]
@@ -127,11 +127,13 @@ def test_searches_of_another_kind_are_not_mixed(
         {"mode": "hybrid"},
         {"mode": "hybrid", "settings": SearchSettings(fusion="weighted", weight=0.1)},
         {"exact": True, "top": 30},
+        {"settings": SearchSettings(rank_by="vectors")},
+        {"settings": SearchSettings(vector_share=0.5)},
         {},
     ]
     expected = [many.index.search_many(["river"], **how) for how in hows]
-    held = Held(encoding.encode_queries)
-    monkeypatch.setattr(encoding, "encode_queries", held)
+    held = Held(encoding.encode_questions)
+    monkeypatch.setattr(encoding, "encode_questions", held)
     first = many.search(asking("king"))
     assert held.begun.wait(10)
     futures = [many.search(asking("river", **how)) for how in hows]
@@ -143,7 +145,7 @@ def test_searches_of_another_kind_are_not_mixed(
 def test_a_search_that_fails_does_not_spoil_the_others(
     many: ServedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    function = encoding.encode_queries
+    function = encoding.encode_questions
 
     def fragile(model: Any, texts: Sequence[str]) -> Any:
         if "poison" in texts:
@@ -151,7 +153,7 @@ def test_a_search_that_fails_does_not_spoil_the_others(
         return function(model, texts)
 
     held = Held(fragile)
-    monkeypatch.setattr(encoding, "encode_queries", held)
+    monkeypatch.setattr(encoding, "encode_questions", held)
     futures = [many.search(asking("king"))]
     assert held.begun.wait(10)
     futures += [many.search(asking(query)) for query in ("queen", "poison", "river")]
@@ -193,8 +195,8 @@ def test_changes_are_made_in_their_order(many: ServedIndex) -> None:
 def test_changes_that_wait_are_committed_together(
     many: ServedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(encoding.encode_texts)
-    monkeypatch.setattr(encoding, "encode_texts", held)
+    held = Held(encoding.encode_documents)
+    monkeypatch.setattr(encoding, "encode_documents", held)
     futures: list[Future[Any]] = [many.put([Document("first", "moon")])]
     assert held.begun.wait(10)
     futures += [many.put([Document(f"n{number}", f"sun {number}")]) for number in range(10)]
@@ -208,15 +210,15 @@ def test_changes_that_wait_are_committed_together(
 def test_a_document_that_fails_does_not_spoil_the_others(
     many: ServedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    function = encoding.encode_texts
+    function = encoding.encode_documents
 
-    def fragile(model: Any, texts: Sequence[str], *others: Any) -> Any:
-        if "poison" in texts:
+    def fragile(model: Any, documents: Sequence[Document], *others: Any) -> Any:
+        if "poison" in {document.text for document in documents}:
             raise ZeroDivisionError
-        return function(model, texts, *others)
+        return function(model, documents, *others)
 
     held = Held(fragile)
-    monkeypatch.setattr(encoding, "encode_texts", held)
+    monkeypatch.setattr(encoding, "encode_documents", held)
     futures = [many.put([Document("first", "moon")])]
     assert held.begun.wait(10)
     futures += [many.put([Document(text, text)]) for text in ("sun", "poison", "star")]
@@ -231,8 +233,8 @@ def test_a_document_that_fails_does_not_spoil_the_others(
 def test_a_change_that_nobody_waits_for_any_more_is_not_begun(
     many: ServedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(encoding.encode_texts)
-    monkeypatch.setattr(encoding, "encode_texts", held)
+    held = Held(encoding.encode_documents)
+    monkeypatch.setattr(encoding, "encode_documents", held)
     first = many.put([Document("first", "moon")])
     assert held.begun.wait(10)
     second, third = many.put([Document("b", "sun")]), many.delete("id 1")
@@ -247,14 +249,8 @@ def test_a_change_that_nobody_waits_for_any_more_is_not_begun(
 def test_questions_are_answered_while_documents_are_encoded(
     many: ServedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    function = encoding.encode_texts
-    held = Held(function)
-
-    def documents_held(model: Any, texts: Any, task: Any, *others: Any) -> Any:
-        chosen = held if task == "document" else function
-        return chosen(model, texts, task, *others)
-
-    monkeypatch.setattr(encoding, "encode_texts", documents_held)
+    held = Held(encoding.encode_documents)
+    monkeypatch.setattr(encoding, "encode_documents", held)
     write = many.put([Document("slow", "moon")])
     assert held.begun.wait(10)
     assert many.search(asking("king")).result(10)[0].hits
@@ -267,9 +263,10 @@ def test_questions_are_answered_while_documents_are_encoded(
 
 def test_close_finishes_what_was_taken(served: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     many = ServedIndex(served, Metrics())
-    held = Held(encoding.encode_texts)
-    monkeypatch.setattr(encoding, "encode_texts", held)
+    held = Held(encoding.encode_documents)
+    monkeypatch.setattr(encoding, "encode_documents", held)
     futures = [many.put([Document(f"n{number}", "moon")]) for number in range(5)]
+    assert held.begun.wait(10)
     closing = threading.Thread(target=many.close)
     closing.start()
     held.free.set()

@@ -1,31 +1,35 @@
 // One question, searched in three ways, side by side.
 
 import {make} from "./elements.js";
-import {score, title} from "./hits.js";
+import {meaningOfScore, score, title} from "./hits.js";
+import {withMatches} from "./passages.js";
 import {stackedBar} from "./weights.js";
+import {matchedSpans, tellingWords} from "./words.js";
 
-const WAYS = [
-  ["pseudo_queries", "Pseudo queries", "Each document is the few questions it can answer."],
-  ["bm25", "BM25", "A document must share words with the question."],
-  ["one_vector", "One vector", "Each document is one vector: the mean of its pseudo queries, "
+const OURS = {
+  vectors: ["Pseudo queries", "Each document is the few questions it can answer."],
+  tokens: ["Pseudo queries + tokens", "Pseudo queries find the best documents; the vectors of "
+    + "their words put them in order."],
+  "vectors and words": ["Pseudo queries + BM25", "The rankings by pseudo queries and by words, "
+    + "combined."],
+  "tokens and words": ["Pseudo queries + tokens + BM25", "Pseudo queries and BM25 find the best "
+    + "documents; the vectors of their words and BM25 put them in order."],
+};
+const OTHERS = {
+  bm25: ["BM25", "A document must share words with the question."],
+  one_vector: ["One vector", "Each document is one vector: the mean of its pseudo queries, "
     + "normalised if they are."],
-];
+};
 const OPENING = 150;
 
 /** Show the hits of each way; `answers` is the service's answer to /compare. */
-export function comparison(answers, {hybrid, addressOf, explainer}) {
-  const rankings = Object.fromEntries(WAYS.map(([way]) => [way, ranksOf(answers[way].hits)]));
-  const columns = WAYS.map(([way, name, description]) => column(
-    answers[way].hits,
-    {
-      way,
-      name: hybrid && way === "pseudo_queries" ? "Pseudo queries + BM25" : name,
-      description: hybrid && way === "pseudo_queries"
-        ? "The rankings by pseudo queries and by words, combined." : description,
-      rankings,
-      addressOf,
-      explainer,
-    },
+export function comparison(answers, {addressOf, explainer}) {
+  const ways = {pseudo_queries: OURS[answers.pseudo_queries.ranked_by], ...OTHERS};
+  const rankings = Object.fromEntries(
+    Object.keys(ways).map((way) => [way, ranksOf(answers[way].hits)]),
+  );
+  const columns = Object.entries(ways).map(([way, [name, description]]) => column(
+    answers[way], {way, name, description, rankings, addressOf, explainer},
   ));
   const container = make("div", {class: "comparison"}, ...columns);
   const light = (event) => {
@@ -40,8 +44,11 @@ export function comparison(answers, {hybrid, addressOf, explainer}) {
   return container;
 }
 
-function column(hits, {way, name, description, rankings, addressOf, explainer}) {
-  const rows = hits.map((hit, index) => row(hit, index + 1, {way, rankings, addressOf, explainer}));
+function column(answer, {way, name, description, rankings, addressOf, explainer}) {
+  const meaning = way === "one_vector"
+    ? "How similar the document’s vector is to the question" : meaningOfScore(answer.ranked_by);
+  const how = {way, rankings, addressOf, explainer, meaning};
+  const rows = answer.hits.map((hit, index) => row(hit, index + 1, how));
   const list = rows.length
     ? make("ol", {}, ...rows) : make("p", {class: "note"}, "No documents found.");
   const id = `column-${way}`;
@@ -54,10 +61,10 @@ function column(hits, {way, name, description, rankings, addressOf, explainer}) 
   );
 }
 
-function row(hit, rank, {way, rankings, addressOf, explainer}) {
-  const opening = [...hit.text];
+function row(hit, rank, {way, rankings, addressOf, explainer, meaning}) {
+  const points = [...hit.text];
   const text = make(
-    "p", {class: "snippet"}, opening.slice(0, OPENING).join("") + (opening[OPENING] ? " …" : ""),
+    "p", {class: "snippet"}, points.slice(0, OPENING).join("") + (points[OPENING] ? " …" : ""),
   );
   const element = make(
     "li",
@@ -67,15 +74,16 @@ function row(hit, rank, {way, rankings, addressOf, explainer}) {
       {},
       make("span", {class: "rank"}, String(rank)),
       make("a", {href: addressOf(hit.id)}, title(hit)),
-      make("span", {class: "score"}, score(hit)),
+      make("span", {class: "score", title: meaning}, score(hit)),
     ),
     hit.weights.length ? stackedBar(hit.weights) : null,
     text,
     elsewhere(hit.id, rank, way, rankings),
   );
   explainer.watch(element, hit.id, (explanation) => {
-    const passage = explanation?.passage;
-    if (passage) text.textContent = opening.slice(passage.start, passage.end).join("");
+    if (!explanation?.passage) return;
+    const {start, end} = explanation.passage;
+    text.replaceChildren(withMatches(points, start, end, matchedSpans(tellingWords(explanation))));
   });
   return element;
 }
@@ -88,7 +96,7 @@ function elsewhere(id, rank, way, rankings) {
     return alone ? make("p", {class: "moved added"}, "found only here") : null;
   }
   if (first === undefined) return make("p", {class: "moved"}, "not in the first column");
-  const ranked = `ranked ${first} by pseudo queries`;
+  const ranked = `ranked ${first} in the first column`;
   const moved = first === rank ? "=" : first < rank ? "▲" : "▼";
   return make("p", {class: "moved"}, `${moved} ${ranked}`);
 }

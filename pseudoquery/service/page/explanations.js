@@ -1,4 +1,4 @@
-// Explains the visible hits one after the other, since the service encodes a document for each.
+// Explains the visible hits one after the other, as the service does.
 
 import {explain} from "./service.js";
 

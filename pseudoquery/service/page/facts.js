@@ -17,6 +17,9 @@ export function factList({index, version}) {
     ["Model", index.model || "a model in memory"],
     ["Vectors", `${index.dimension} dimensions, ${index.vector_type}`],
     ["Vector bytes per document", figure(index.vector_bytes_per_document)],
+    ["Tokens", index.tokens === "none" ? null
+      : `${figure(index.tokens_stored)} as ${index.tokens}, `
+        + `${figure(index.token_bytes_per_document)} bytes per document`],
     ["On disk", size(index.bytes)],
     ["Score", how.score === "softmax"
       ? `softmax of dot products × ${how.scale}` : "largest dot product"],

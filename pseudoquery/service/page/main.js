@@ -3,12 +3,13 @@
 import * as address from "./address.js";
 import {comparison} from "./comparison.js";
 import {documentView} from "./document.js";
-import {button, byId, figure, make} from "./elements.js";
+import {button, byId, make} from "./elements.js";
 import {Explainer, forget} from "./explanations.js";
 import {factList, summary} from "./facts.js";
 import {hitList} from "./hits.js";
 import {nothing, welcome} from "./notices.js";
 import * as service from "./service.js";
+import {statusLine} from "./status.js";
 import {startTheme} from "./theme.js";
 import {askForToken} from "./token.js";
 import {startUpload} from "./upload.js";
@@ -59,9 +60,12 @@ async function view(signal) {
   const {query, shown} = state;
   if (state.document !== null) {
     const question = query.trim() ? query : null;
-    const map = await service.mapOf({id: state.document, query: question}, signal);
+    const asked = {id: state.document, query: question};
+    const [map, explanation] = await Promise.all([
+      service.mapOf(asked, signal), question ? service.explain(asked, signal) : null,
+    ]);
     const back = address.write({...state, document: null});
-    return {document: documentView(map, {query: question, shown, back})};
+    return {document: documentView(map, explanation, {shown, back})};
   }
   if (!query.trim()) return {results: greeting()};
   const started = performance.now();
@@ -70,13 +74,13 @@ async function view(signal) {
   const addressOf = (id) => address.write({...state, document: id});
   if (state.compare) {
     const answers = await service.compare(how, signal);
-    const results = comparison(answers, {hybrid: state.hybrid, addressOf, explainer});
-    return {results, status: statusOf(answers.pseudo_queries, performance.now() - started)};
+    const results = comparison(answers, {addressOf, explainer});
+    return {results, status: statusOf(answers.pseudo_queries, started)};
   }
   const {answers: [answer]} = await service.search(how, signal);
-  const status = statusOf(answer, performance.now() - started);
+  const status = statusOf(answer, started);
   if (!answer.hits.length) return {results: nothing(facts?.index.documents), status};
-  const list = hitList(answer.hits, {shown, addressOf, explainer});
+  const list = hitList(answer, {shown, addressOf, explainer});
   return {results: [list, more(answer.hits.length)], status};
 }
 
@@ -103,23 +107,8 @@ function linkTo(id) {
   return rows.find((row) => row.dataset.id === id)?.querySelector("a");
 }
 
-function statusOf({hits, certified, candidates}, milliseconds) {
-  const proof = certified
-    ? make(
-      "span",
-      {class: "proof proven", title: "No other document can have a higher score."},
-      "✓ Proven exact",
-    )
-    : make(
-      "span",
-      {class: "proof", title: "A document that was not scored might rank higher."},
-      "Not proven ",
-      button("Prove it", () => change({exact: true})),
-    );
-  const count = `${figure(hits.length)} ${hits.length === 1 ? "document" : "documents"}`;
-  const scored = `${figure(candidates)} scored exactly`;
-  return [proof, make("span", {}, count), make("span", {}, scored),
-    make("span", {}, `${figure(milliseconds)} ms`)];
+function statusOf(answer, started) {
+  return statusLine(answer, performance.now() - started, () => change({exact: true}));
 }
 
 function greeting() {

@@ -22,7 +22,7 @@ export function welcome(documents, upload) {
       {},
       "The index stores each document as the few questions it can answer: its pseudo queries. "
       + "Colours show the passages that they were made of, and bars show how much each counts for "
-      + "your question.",
+      + "your question. Words that match yours are underlined.",
     ),
     make(
       "p",

@@ -3,62 +3,44 @@
 // Pseudo queries come in order of weight, so number 0 has the largest, and the first colour.
 // The service counts in Unicode code points, which JavaScript does not, so the text is split into
 // code points first. The encoder reads pieces of words. Here a word has one colour, that of its
-// first letter, and punctuation between words has none.
+// first letter, and punctuation between words has none. Words that match the question's are marked
+// inside the colours.
 
 import {make} from "./elements.js";
 
 const COLOURS = 8;
 const LETTER = /[\p{L}\p{M}\p{N}]/u;
-const BEFORE = 160;
-const LENGTH = 620;
 
 export function colour(number) {
   return `c${number % COLOURS}`;
 }
 
-/** Choose the part of a text to show around the passage that is nearest to the question. */
-export function excerpt(points, passage, wanted = LENGTH) {
-  if (points.length <= wanted * 1.25) {
-    return {start: 0, end: points.length};
-  }
-  const first = Math.min((passage?.start ?? 0) - BEFORE, points.length - wanted);
-  const start = first > 0 ? nextWord(points, first) : 0;
-  const last = Math.max(start + wanted, passage?.end ?? 0);
-  let end = last < points.length ? nextWord(points, last) : points.length;
-  while (end < points.length && /\s/u.test(points[end - 1])) end -= 1;
-  return {start, end};
-}
-
-/** Paint a stretch of text: the first `shown` pseudo queries in colour, the passage in focus. */
-export function paint(points, {pseudo_queries: pseudoQueries, passage}, shown, {start, end}) {
+/**
+ * Paint parts of a text: the first `shown` pseudo queries in colour, the passage in focus, and the
+ * words that match, which are [{start, end, words, strength}] in order.
+ */
+export function paint(points, {pseudoQueries = [], passage = null, matches = []}, shown, parts) {
   const spans = stretches(points, pseudoQueries).filter(({number}) => number < shown);
   const painted = document.createDocumentFragment();
   const add = (from, to, number) => {
-    for (const [first, last, inside] of parts(from, to, passage)) {
-      painted.append(piece(points.slice(first, last).join(""), number, inside));
+    for (const [first, last, inside] of cut(from, to, passage)) {
+      painted.append(piece(withMatches(points, first, last, matches), number, inside));
     }
   };
-  if (start > 0) painted.append("… ");
-  let position = start;
-  for (const span of spans) {
-    const from = Math.max(span.start, start);
-    const to = Math.min(span.end, end);
-    if (from >= to) continue;
-    add(position, from);
-    add(from, to, span.number);
-    position = to;
-  }
-  add(position, end);
-  if (end < points.length) painted.append(" …");
+  parts.forEach(({start, end}, index) => {
+    if (start > 0) painted.append(index ? " … " : "… ");
+    let position = start;
+    for (const span of spans) {
+      const [from, to] = [Math.max(span.start, start), Math.min(span.end, end)];
+      if (from >= to) continue;
+      add(position, from);
+      add(from, to, span.number);
+      position = to;
+    }
+    add(position, end);
+  });
+  if (parts.at(-1).end < points.length) painted.append(" …");
   return painted;
-}
-
-/** Put the stretches of one pseudo query in focus, or again those of the first. */
-export function light(container, number) {
-  container.classList.toggle("lit", number !== null);
-  for (const mark of container.querySelectorAll("mark")) {
-    mark.classList.toggle("on", Number(mark.dataset.number) === number);
-  }
 }
 
 /** Join neighbouring words of one pseudo query: [{start, end, number}], in order. */
@@ -96,7 +78,7 @@ function words(points) {
 }
 
 /** Cut a stretch at the ends of the passage: [start, end, is it inside?]. */
-function parts(from, to, passage) {
+function cut(from, to, passage) {
   const first = Math.min(Math.max(passage?.start ?? to, from), to);
   const last = Math.min(Math.max(passage?.end ?? to, first), to);
   return [[from, first, false], [first, last, true], [last, to, false]].filter(
@@ -104,18 +86,27 @@ function parts(from, to, passage) {
   );
 }
 
-function piece(text, number, inside) {
+function piece(content, number, inside) {
   const focus = inside ? " passage" : "";
   if (number !== undefined) {
-    return make("mark", {class: colour(number) + focus, "data-number": number}, text);
+    return make("mark", {class: colour(number) + focus, "data-number": number}, content);
   }
-  return inside ? make("span", {class: "passage"}, text) : document.createTextNode(text);
+  return inside ? make("span", {class: "passage"}, content) : content;
 }
 
-function nextWord(points, position) {
-  const limit = Math.min(position + 40, points.length);
-  for (let next = position; next < limit; next += 1) {
-    if (/\s/u.test(points[next])) return next + 1;
+/** Write a stretch of text, with an element for each word in it that matches. */
+export function withMatches(points, from, to, matches) {
+  const written = document.createDocumentFragment();
+  let position = from;
+  for (const {start, end, words, strength} of matches) {
+    const [first, last] = [Math.max(start, position), Math.min(end, to)];
+    if (first >= last) continue;
+    const word = points.slice(first, last).join("");
+    const match = make("span", {class: "match", "data-words": words.join(" ")}, word);
+    match.style.setProperty("--strength", strength);
+    written.append(points.slice(position, first).join(""), match);
+    position = last;
   }
-  return position;
+  written.append(points.slice(position, to).join(""));
+  return written;
 }

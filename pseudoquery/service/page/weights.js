@@ -1,12 +1,13 @@
 // Small bars: how much each pseudo query of a document counts for the question.
 
 import {make, percent} from "./elements.js";
-import {colour, light} from "./passages.js";
+import {pseudoQuerySelector} from "./highlights.js";
+import {colour} from "./passages.js";
 
-/** List the largest weights of [{weight, label}]; each highlights its stretches of `text`. */
-export function weightList(pseudoQueries, shown, text) {
+/** List the largest weights of [{weight, label}]; each highlights the stretches of its text. */
+export function weightList(pseudoQueries, shown, highlights) {
   const rows = pseudoQueries.slice(0, shown).map(
-    (pseudoQuery, number) => row(pseudoQuery, number, text),
+    (pseudoQuery, number) => row(pseudoQuery, number, highlights),
   );
   const rest = pseudoQueries.slice(shown);
   if (rest.length) {
@@ -28,34 +29,15 @@ export function stackedBar(weights) {
   return make("span", {class: "stacked", "aria-hidden": "true"}, ...parts);
 }
 
-function row({weight, label}, number, text) {
+function row({weight, label}, number, highlights) {
   const fill = make("span", {class: "fill"});
   fill.style.width = `${100 * weight}%`;
-  let pinned = false;
-  const focus = () => light(text, number);
-  const leave = () => { if (!pinned) light(text, null); };
-  const button = make(
-    "button",
-    {
-      type: "button",
-      class: `weight ${colour(number)}`,
-      "aria-pressed": "false",
-      on: {mouseenter: focus, focus, mouseleave: leave, blur: leave, click: () => pin()},
-    },
+  const button = highlights.button(
+    pseudoQuerySelector(number),
+    {class: `weight ${colour(number)}`},
     make("span", {class: "bar"}, fill),
     make("span", {class: "percent"}, percent(weight)),
     make("span", {class: "label"}, label ?? " "),
   );
-  const pin = () => {
-    const before = button.closest("ol").querySelector("[aria-pressed=true]");
-    before?.dispatchEvent(new CustomEvent("unpin"));
-    pinned = before !== button;
-    button.setAttribute("aria-pressed", String(pinned));
-    light(text, pinned ? number : null);
-  };
-  button.addEventListener("unpin", () => {
-    pinned = false;
-    button.setAttribute("aria-pressed", "false");
-  });
   return make("li", {}, button);
 }
