@@ -20,6 +20,7 @@ import numpy as np
 
 from pseudoquery.bench.machine import floor, synthetic_vectors
 from pseudoquery.bench.report import Check, Report, Timing
+from pseudoquery.method.encoded import DocumentVectors
 from pseudoquery.method.representation import Representation
 from pseudoquery.records import Document
 from pseudoquery.search.structures import Structures
@@ -194,7 +195,7 @@ def _build(folder: Path, size: int, k: int, dimension: int, batch: int) -> int:
             vectors = synthetic_vectors(len(positions), k, dimension, seed=start)
             writer.add(
                 [Document(f"id {position}", _make_text(position)) for position in positions],
-                list(vectors),
+                [DocumentVectors(each) for each in vectors],
             )
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 

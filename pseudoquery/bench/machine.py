@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pseudoquery.native.choice import chosen_kernel
+
 PROBE_BYTES = {"cpu": 256 << 20, "cuda": 8 << 30}
 """More than any cache holds, and on a GPU enough to keep it busy for milliseconds."""
 PROBE_SIZE = {"cpu": 1024, "cuda": 8192}
@@ -84,6 +86,7 @@ def describe_machine() -> dict[str, Any]:
     """Describe this machine, as far as it matters for speed."""
     facts: dict[str, Any] = {
         "processor": _processor(),
+        "kernel": chosen_kernel(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else 0.0,

@@ -14,12 +14,14 @@ from types import TracebackType
 import click
 
 from pseudoquery.cli.bench import bench
+from pseudoquery.cli.calibrate import calibrate
 from pseudoquery.cli.evaluate import evaluate
 from pseudoquery.cli.index_commands import add, compact, copy, delete, export, index, verify
 from pseudoquery.cli.options import path_type
 from pseudoquery.cli.research import experiment, mine, train
 from pseudoquery.cli.search_commands import explain, info, list_documents, search
 from pseudoquery.cli.serve import serve
+from pseudoquery.cli.training_commands import average, score, split
 from pseudoquery.errors import PseudoqueryError
 from pseudoquery.version import VERSION
 
@@ -57,7 +59,9 @@ def demo(folder: Path) -> None:
 
 for _command in (
     add,
+    average,
     bench,
+    calibrate,
     compact,
     copy,
     delete,
@@ -69,8 +73,10 @@ for _command in (
     info,
     list_documents,
     mine,
+    score,
     search,
     serve,
+    split,
     train,
     verify,
 ):

@@ -21,6 +21,7 @@ from pseudoquery.evaluation.measures import evaluate
 from pseudoquery.index import Index
 from pseudoquery.method.presets import preset
 from pseudoquery.method.representation import Representation
+from pseudoquery.search.settings import SearchSettings
 from pseudoquery.storage.incoming import batch_documents
 
 QUESTIONS = (
@@ -63,16 +64,18 @@ def _fill_indexes(data: Path, index: Index, single: Index) -> None:
     with show_bar(total=count) as advance:
         for batch in batch_documents(read_documents(data)):
             texts = [document_text(document)[0] for document in batch]
-            reading = read_texts(index.model, texts, "document")
-            for target in (index, single):
-                encoded = pool_texts(pooling_of(target.model), reading, "document")
-                target.add_vectors(batch, [document.vectors for document in encoded])
+            reading = read_texts(index.model, texts, "document", token_type=index.settings.tokens)
+            encoded = pool_texts(pooling_of(index.model), reading, "document")
+            index.add_vectors(batch, encoded)
+            averaged = pool_texts(pooling_of(single.model), reading, "document")
+            single.add_vectors(batch, [document.vectors for document in averaged])
             advance(len(batch))
     facts = index.info()
     console.print(
         f"Indexed {facts['documents']} documents with {facts['vectors']:,} pseudo queries in "
         f"{time.perf_counter() - start:.0f} seconds; the vectors of a document take "
-        f"{facts['vector_bytes_per_document']:,} bytes."
+        f"{facts['vector_bytes_per_document']:,} bytes, the signs of its tokens "
+        f"{facts['token_bytes_per_document']:,}."
     )
 
 
@@ -80,16 +83,18 @@ def _show_questions(index: Index) -> None:
     for question in QUESTIONS:
         console.print()
         console.print(Text(f"? {question}", style="bold cyan"))
-        show_answer(index, index.search(question, top=1, exact=True), "dense")
+        show_answer(index, index.search(question, top=1), "dense")
 
 
 def _show_table(data: Path, index: Index, single: Index) -> None:
     dataset = load_dataset(str(data), "dev")
+    by_vectors = SearchSettings(rank_by="vectors")
     methods = {
         "BM25 (words)": (index, SearchPlan(20, "bm25")),
         "one vector per document": (single, SearchPlan(20, exact=True)),
-        "pseudo queries": (index, SearchPlan(20, exact=True)),
-        "pseudo queries + BM25": (index, SearchPlan(20, "hybrid", exact=True)),
+        "pseudo queries": (index, SearchPlan(20, exact=True, settings=by_vectors)),
+        "pseudo queries + tokens": (index, SearchPlan(20)),
+        "pseudo queries + tokens + BM25": (index, SearchPlan(20, "hybrid")),
     }
     count = len(dataset.queries)
     table = Table(title=f"\n{count:,} questions over the same documents", title_style="bold")

@@ -28,6 +28,7 @@ from pseudoquery.cli.options import (
     refuse_without_effect,
     search_options,
     split_option,
+    tokens_option,
 )
 from pseudoquery.cli.output import describe_cut
 from pseudoquery.errors import QueryError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pseudoquery.evaluation.trec_runs import Run
     from pseudoquery.search.settings import SearchSettings
 
-_INDEXING_OPTIONS = ("model", "preset_name", "k", "long")
+_INDEXING_OPTIONS = ("model", "preset_name", "k", "long", "tokens")
 """Options that only matter if the command makes an index."""
 
 
@@ -56,6 +57,7 @@ _INDEXING_OPTIONS = ("model", "preset_name", "k", "long")
 @preset_option
 @k_option
 @long_option
+@tokens_option
 @mode_option
 @exact_option
 @search_options
@@ -142,8 +144,17 @@ def _refuse_ineffective_options(options: dict[str, Any]) -> None:
             "--on needs an index that every machine of the cluster can open; make one with "
             "`pseudoquery index`, and give it with --index."
         )
+    if options["tokens"] == "none" and options["rank_by"] == "tokens":
+        raise QueryError(
+            "--rank-by tokens needs the tokens that --tokens none leaves out; drop one of the two."
+        )
+    _refuse_ineffective_settings(options)
+
+
+def _refuse_ineffective_settings(options: dict[str, Any]) -> None:
+    """Refuse settings of a search that change nothing beside the others."""
     if options["mode"] == "bm25":
-        dense = ("structure", "recall", "recall_vectors")
+        dense = ("structure", "recall", "recall_vectors", "rank_by", "token_depth", "vector_share")
         refuse_without_effect((*_INDEXING_OPTIONS, *dense), "with --mode bm25")
     if options["mode"] != "hybrid":
         refuse_without_effect(("fusion", "weight"), "without --mode hybrid")
@@ -151,8 +162,14 @@ def _refuse_ineffective_options(options: dict[str, Any]) -> None:
         refuse_without_effect(["weight"], "without --fusion weighted")
     if options["recall_vectors"] is not None:
         refuse_without_effect(["recall"], "with --recall-vectors")
-    if 0 < options["recall"] <= options["top"]:
-        refuse_without_effect(["recall"], f"unless it exceeds --top, which is {options['top']}")
+    of_tokens = ["token_depth", "vector_share"]
+    if options["rank_by"] == "vectors":
+        refuse_without_effect(of_tokens, "with --rank-by vectors")
+    if options["tokens"] == "none":
+        refuse_without_effect(of_tokens, "with --tokens none")
+    for name in ("recall", "token_depth"):
+        if 0 < options[name] <= options["top"]:
+            refuse_without_effect([name], f"unless it exceeds --top, which is {options['top']}")
 
 
 def _search_settings(options: dict[str, Any]) -> SearchSettings:
@@ -191,7 +208,7 @@ def _build_index(dataset: Dataset, folder: Path, options: dict[str, Any]) -> Non
     from pseudoquery.method.presets import index_settings
 
     representation = choose_representation(options["model"], options["preset_name"], options["k"])
-    settings = index_settings(options["preset_name"]) | explicit_options(["long"])
+    settings = index_settings(options["preset_name"]) | explicit_options(["long", "tokens"])
     batches = index_dataset(
         dataset, folder, model=options["model"], representation=representation, **settings
     )

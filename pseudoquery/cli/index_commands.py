@@ -23,6 +23,7 @@ from pseudoquery.cli.options import (
     model_option,
     path_type,
     preset_option,
+    tokens_option,
     where_option,
 )
 from pseudoquery.cli.output import Skipped, format_count, print_json, report_added
@@ -58,6 +59,7 @@ on_error_option = click.option(
     show_default=True,
     help="The type of the numbers in the stored vectors.",
 )
+@tokens_option
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
@@ -239,15 +241,17 @@ def verify(location: Location, repair: bool, as_json: bool) -> None:
     index = open_index(location)
     repaired = 0
     with show_status("Verifying"):
-        problems = index.verify()
+        damage = problems = index.verify()
         if problems and repair:
             repaired = index.repair()
             problems = index.verify()
     if as_json:
-        print_json({"ok": not problems, "problems": problems, "repaired": repaired})
+        facts = {"ok": not problems, "problems": problems, "repaired": repaired}
+        print_json(facts | ({"damage": damage} if repair else {}))
     elif not problems:
         done = f"; encoded {format_count(repaired, 'document')} again" if repaired else ""
-        click.echo(f"{location} is sound{done}.")
+        was = f" It was damaged: {'; '.join(damage)}." if damage else ""
+        click.echo(f"{location} is sound{done}.{was}")
     if problems:
         shown = "; ".join(problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
@@ -290,7 +294,9 @@ def _index_settings(
         from pseudoquery.encoding.model import choose_representation
 
         settings["representation"] = choose_representation(settings["model"], preset_name, k)
-    explicit = explicit_options(["long"]) | _milvus_settings(location, first_step)
+    if settings["tokens"] is None:
+        del settings["tokens"]
+    explicit = explicit_options(["long", "tokens"]) | _milvus_settings(location, first_step)
     return settings | index_settings(preset_name) | explicit
 
 

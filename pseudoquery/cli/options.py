@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from pseudoquery.building.location import is_address
 from pseudoquery.errors import QueryError
+from pseudoquery.search.settings import RANK_BY
 
 
 class _PathType(click.Path):
@@ -69,6 +70,13 @@ mode_option = click.option(
     show_default=True,
     help="Search by meaning, by words, or by both.",
 )
+tokens_option = click.option(
+    "--tokens",
+    type=click.Choice(["signs", "int8", "float16", "none"]),
+    show_default="signs with pseudo queries, otherwise none",
+    help="How the vectors of a document's tokens are stored, by which the best documents are "
+    "ranked. signs takes one bit a number.",
+)
 exact_option = click.option(
     "--exact", is_flag=True, help="Search until the answer is proven exact."
 )
@@ -107,7 +115,16 @@ cluster_option = click.option(
 split_option = click.option(
     "--split", required=True, help="The split of the test collection, such as dev."
 )
-SEARCH_SETTINGS = ("structure", "recall", "recall_vectors", "fusion", "weight")
+SEARCH_SETTINGS = (
+    "structure",
+    "recall",
+    "recall_vectors",
+    "rank_by",
+    "token_depth",
+    "vector_share",
+    "fusion",
+    "weight",
+)
 _SEARCH_OPTIONS = (
     click.option(
         "--structure",
@@ -130,6 +147,28 @@ _SEARCH_OPTIONS = (
         help="Recall this many vectors instead of documents; the paper recalls 1000*k.",
     ),
     click.option(
+        "--rank-by",
+        type=click.Choice(RANK_BY),
+        default="auto",
+        show_default=True,
+        help="Rank the best documents by the tokens that the index stores, or by their vectors "
+        "alone. auto ranks by tokens if there are any.",
+    ),
+    click.option(
+        "--token-depth",
+        type=int,
+        default=100,
+        show_default=True,
+        help="How many of the best documents by vectors are ranked by tokens, at least.",
+    ),
+    click.option(
+        "--vector-share",
+        type=float,
+        default=0.2,
+        show_default=True,
+        help="How much the score of the vectors counts beside that of the tokens, from 0 to 1.",
+    ),
+    click.option(
         "--fusion",
         type=click.Choice(["rrf", "weighted"]),
         default="weighted",
@@ -139,7 +178,7 @@ _SEARCH_OPTIONS = (
     click.option(
         "--weight",
         type=float,
-        default=0.5,
+        default=0.9,
         show_default=True,
         help="The weight of meaning in a weighted fusion, from 0 to 1.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from pseudoquery.research.tables import EXPERIMENTS
 
 @click.command()
 @click.argument("config", type=path_type)
+@click.option("--output", type=path_type, help="Write to this folder, and not to CONFIG's.")
+@click.option("--seed", type=click.IntRange(min=0), help="Use this seed, and not CONFIG's.")
 @json_option
-def train(config: Path, as_json: bool) -> None:
+def train(config: Path, output: Path | None, seed: int | None, as_json: bool) -> None:
     """Train a model as the TOML file CONFIG says.
 
     If training is interrupted, run the same command again: it continues at its last checkpoint.
@@ -31,7 +34,12 @@ def train(config: Path, as_json: bool) -> None:
     from pseudoquery.training.distributed import is_first
     from pseudoquery.training.train import train as train_model
 
-    model = train_model(read_config(config))
+    settings = read_config(config)
+    if output is not None:
+        settings = replace(settings, output=str(output))
+    if seed is not None:
+        settings = replace(settings, seed=seed)
+    model = train_model(settings)
     if not is_first():
         return
     figures = json.loads((model.parent / "figures.json").read_text())

@@ -27,6 +27,11 @@ from pseudoquery.cli.output import document_with_origin, format_count, print_jso
 @exact_option
 @mode_option
 @search_options
+@click.option(
+    "--min-relevance",
+    type=float,
+    help="Leave out documents whose relevance is below this, from 0 to 1.",
+)
 @json_option
 def search(
     location: Location,

@@ -15,8 +15,6 @@ from pseudoquery.building.location import Location, open_index
 from pseudoquery.cli.options import json_option, location_argument
 from pseudoquery.errors import PseudoqueryError
 
-SHUTDOWN_SECONDS = 60
-"""How long accepted requests may take to finish after the service was told to stop."""
 positive_integer = click.IntRange(min=1)
 
 
@@ -78,6 +76,14 @@ positive_integer = click.IntRange(min=1)
     help="The most characters in a document.",
 )
 @click.option(
+    "--max-metadata",
+    "metadata_bytes",
+    type=positive_integer,
+    default=256 << 10,
+    show_default=True,
+    help="The most bytes in a document's metadata, as JSON.",
+)
+@click.option(
     "--max-query",
     "query_characters",
     type=positive_integer,
@@ -102,6 +108,14 @@ positive_integer = click.IntRange(min=1)
     help="The most documents that a query may ask for.",
 )
 @click.option(
+    "--max-response",
+    "response_bytes",
+    type=positive_integer,
+    default=64 << 20,
+    show_default=True,
+    help="The most bytes in an answer.",
+)
+@click.option(
     "--max-concurrent",
     "concurrency",
     type=positive_integer,
@@ -110,12 +124,28 @@ positive_integer = click.IntRange(min=1)
     help="The most requests at a time; the service tells further clients to try again.",
 )
 @click.option(
+    "--max-connections",
+    "connections",
+    type=positive_integer,
+    default=1000,
+    show_default=True,
+    help="The most open connections; if more come, the one that has waited longest is closed.",
+)
+@click.option(
     "--timeout",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
     show_default=True,
     help="The most seconds that a request may take.",
+)
+@click.option(
+    "--head-timeout",
+    "head_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="The most seconds that a client may take to send the head of a request.",
 )
 @json_option
 def serve(location: Location, host: str, port: int, as_json: bool, **settings: Any) -> None:
@@ -135,6 +165,7 @@ def serve(location: Location, host: str, port: int, as_json: bool, **settings: A
         ) from error
     from pseudoquery.service.logs import log_as_json
     from pseudoquery.service.served_index import run_in_thread
+    from pseudoquery.service.server import server_config
     from pseudoquery.service.settings import ServiceSettings, check_host
 
     service_settings = ServiceSettings(**settings)
@@ -145,18 +176,6 @@ def serve(location: Location, host: str, port: int, as_json: bool, **settings: A
     app = create_app(index, service_settings)
     with _listen(host, port) as listener:
         log_as_json(sys.stderr)
-        config = uvicorn.Config(
-            app,
-            access_log=False,  # its lines would contain document ids
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            # httptools, if it is installed, would answer unknown methods by itself.
-            http="h11",
-            ws="none",
-            lifespan="on",
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
         url = _make_url(host, listener.getsockname()[1])
 
         class Server(uvicorn.Server):
@@ -166,7 +185,7 @@ def serve(location: Location, host: str, port: int, as_json: bool, **settings: A
                 click.echo(json.dumps({"url": url}) if as_json else f"Serving {location} on {url}")
 
         signal.signal(signal.SIGTERM, _exit)
-        Server(config).run(sockets=[listener])
+        Server(server_config(app)).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

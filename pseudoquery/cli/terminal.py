@@ -27,6 +27,7 @@ from rich.text import Text
 from pseudoquery.records import Answer, Document, Explanation, Hit, PseudoQuery, Span
 
 if TYPE_CHECKING:
+    from pseudoquery.evaluation.calibrate import Reliability
     from pseudoquery.evaluation.measures import Comparison
     from pseudoquery.index import Index
     from pseudoquery.records import Added
@@ -122,8 +123,13 @@ def show_explanation(explanation: Explanation) -> None:
     for number, pseudo_query in enumerate(explanation.pseudo_queries[: len(COLOURS)]):
         for span in pseudo_query.spans:
             text.stylize(COLOURS[number], span.start, span.end)
+    for match in explanation.matches:
+        for span in match.spans:
+            text.stylize("bold underline", span.start, span.end)
     console.print(text)
     console.print()
+    if explanation.matches:
+        _show_matches(explanation)
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     for heading, width in (("weight", 6), ("", BAR), ("similarity", 10)):
         table.add_column(heading, width=width)
@@ -139,7 +145,33 @@ def show_explanation(explanation: Explanation) -> None:
             ),
         )
     console.print(table)
-    console.print(Text(f"score {explanation.score:.4f}", style="dim"))
+    score = f"score by vectors {explanation.score:.4f}"
+    if explanation.token_score is not None:
+        score += f", by tokens {explanation.token_score:.4f}"
+    console.print(Text(score, style="dim"))
+
+
+def _show_matches(explanation: Explanation) -> None:
+    """Print the words of the question, and the words of the document that they match best."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("question", "", "similarity", "document"):
+        table.add_column(heading)
+    question, text = explanation.query.translate(CONTROLS), explanation.document.text
+    for match in explanation.matches:
+        word = question[match.word.start : match.word.end]
+        if not word.isalnum():
+            continue  # a full stop matches another one
+        matched = " · ".join(text[span.start : span.end] for span in match.spans)
+        table.add_row(
+            Text(word, style="bold"),
+            Text("█" * round(max(match.similarity, 0.0) * BAR), style="green"),
+            f"{match.similarity:.3f}",
+            Text(matched.translate(CONTROLS), style="bold underline")
+            if matched
+            else Text("(in the title)", style="dim"),
+        )
+    console.print(table)
+    console.print()
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:
@@ -172,6 +204,18 @@ def show_figures(figures: Mapping[str, float], comparisons: Sequence[Comparison]
     console.print(table)
 
 
+def show_reliability(reliability: Mapping[str, Reliability]) -> None:
+    """Print, for each collection, what the best hits are said to be and what they are."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("collection")
+    for heading in ("relevance of best hits", "relevant", "of foreign questions", "squared error"):
+        table.add_column(heading, justify="right")
+    for name, figures in reliability.items():
+        shares = (figures.predicted, figures.relevant, figures.foreign)
+        table.add_row(name, *(f"{share:.1%}" for share in shares), f"{figures.hits_error:.4f}")
+    console.print(table)
+
+
 def _describe_proof(answer: Answer, mode: str) -> str:
     if not answer.hits:
         return "Nothing was found."
@@ -182,6 +226,17 @@ def _describe_proof(answer: Answer, mode: str) -> str:
         scored = "1 document was scored"
     if answer.certified:
         return f"Proven exact; {scored}."
+    proof = "proven" if answer.candidates_proven else "not proven"
+    if answer.ranked_by == "tokens and words":
+        return (
+            f"Ranked by tokens and words: {answer.candidates:,} documents, the best by vectors "
+            f"({proof}) or by words; use --exact to rank all documents by tokens."
+        )
+    if answer.ranked_by == "tokens":
+        return (
+            f"Ranked by tokens: the {answer.candidates:,} best documents by vectors ({proof}); "
+            "use --exact to rank all documents."
+        )
     return f"Not proven exact ({scored}); use --exact to prove it."
 
 

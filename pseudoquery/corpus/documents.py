@@ -42,6 +42,8 @@ from pseudoquery.corpus.validation import check_document, show_value
 from pseudoquery.errors import CorpusError, OnBad
 from pseudoquery.records import Document, Qrel, Query
 
+LARGEST_RELEVANCE = 2**31 - 1
+"""What programs that evaluate take."""
 _QRELS_HEADER = ["query-id", "corpus-id", "score"]
 _TEXT_SUFFIXES = (".txt", ".md")
 _TABLE_SUFFIX = ".parquet"
@@ -245,7 +247,10 @@ def _parse_qrel(line: str, beir: bool, origin: str) -> Qrel:
         )
     query, document, relevance = columns[0], columns[-2], columns[-1]
     try:
-        return Qrel(query, document, int(relevance))
+        number = int(relevance)
+        if abs(number) > LARGEST_RELEVANCE:
+            raise ValueError(relevance)
     except ValueError as error:
-        problem = f"the relevance is {show_value(relevance)}; it must be an integer"
+        problem = f"the relevance is {show_value(relevance)}; it must be an integer of 32 bits"
         raise CorpusError(f"{origin}: {problem}.") from error
+    return Qrel(query, document, number)

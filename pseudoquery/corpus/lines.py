@@ -15,6 +15,8 @@ from pseudoquery.errors import CorpusError
 
 NumberedLines: TypeAlias = Iterator[tuple[int, str]]
 """Each line with its number, which starts at 1."""
+LONGEST = 256 << 20
+"""Bytes of a line, at most."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -68,7 +70,13 @@ def read_numbered_lines(path: Path | str, name: str) -> NumberedLines:
     number = 0
     try:
         with open_bytes(path) as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
+                if len(line) > LONGEST:
+                    # A small gzip file can hold a line that fills the memory.
+                    raise CorpusError(
+                        f"{name} line {number}: the line is longer than {LONGEST >> 20} MiB; "
+                        "divide it into several documents."
+                    )
                 content = line.removeprefix(_BOM) if number == 1 else line
                 yield number, content.decode("utf-8", "surrogateescape")
     except (EOFError, OSError, ValueError, zlib.error) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,8 +23,9 @@ def open_remote(address: str) -> Iterator[BinaryIO]:
     with (
         library_errors(address),
         _fsspec().open(address, "rb", compression="infer") as stream,
+        BufferedReader(stream) as buffered,  # which reads a line up to a limit
     ):
-        yield stream
+        yield buffered
 
 
 def list_remote_files(address: str, *suffixes: str) -> list[str]:

@@ -31,11 +31,14 @@ def test_how_it_is_asked_changes_the_run(
     assert few.run == {query: ranking[:3] for query, ranking in plain.run.items()}
     assert list(few.figures) == ["Success@1", "answer@1"], "three say nothing of ten"
     assert few.figures["Success@1"] == plain.figures["Success@1"]
+    by_vectors = ("--index", collection_index, "--top", 3, "--rank-by", "vectors")
+    few = result(*by_vectors)
+    assert few.run != {query: ranking[:3] for query, ranking in plain.run.items()}
     # So few are recalled that only --exact finds the rest.
-    narrow = ("--index", collection_index, "--top", 3, "--recall-vectors", 1)
+    narrow = (*by_vectors, "--recall-vectors", 1)
     assert {len(ranking) for ranking in result(*narrow).run.values()} == {1}
     assert result(*narrow, "--exact") == few
-    graph = ("--index", collection_index, "--top", 3, "--structure", "hnsw")
+    graph = (*by_vectors, "--structure", "hnsw")
     assert result(*graph) == few, "so few documents are all evaluation"
     weighted = ("--index", collection_index, "--mode", "hybrid", "--fusion", "weighted")
     assert result(*weighted).run == both.run, "which is the default"
@@ -44,6 +47,35 @@ def test_how_it_is_asked_changes_the_run(
     )
     assert result(*weighted, "--weight", 1).run.keys() == plain.run.keys()
     assert result(*weighted, "--weight", 1).run != result(*weighted, "--weight", 0).run
+
+
+def test_how_tokens_count_changes_the_run(
+    result: Callable[..., Result], collection_index: Path, tiny_model_path: str
+) -> None:
+    def ids(*options: object) -> dict[str, list[str]]:
+        searched = result("--index", collection_index, *options)
+        return {query: [id_ for id_, _ in ranking] for query, ranking in searched.run.items()}
+
+    plain = ids("--top", 3)
+    assert ids("--top", 3, "--rank-by", "tokens") == plain
+    assert ids("--top", 3, "--vector-share", 0.2) == plain
+    assert ids("--top", 3, "--vector-share", 0) != plain
+    by_vectors = ids("--top", 4, "--rank-by", "vectors")
+    few = ids("--top", 3, "--token-depth", 4)
+    assert few != plain
+    assert all(set(few[query]) < set(by_vectors[query]) for query in few)
+    assert ids("--top", 3, "--token-depth", 20) == plain
+    built = ("--model", tiny_model_path, "--top", 3)
+    signs, none = (result(*built, "--tokens", kind).run for kind in ("signs", "none"))
+    assert signs == result(*built).run != none
+    assert none == result(*built, "--rank-by", "vectors").run
+
+
+def test_tokens_that_are_not_stored_cannot_be_ranked_by(
+    run: Command, collection: Path, tiny_model_path: str
+) -> None:
+    options = ("--split", "dev", "--model", tiny_model_path, "--tokens", "none")
+    check_refused(run("evaluate", collection, *options, "--rank-by", "tokens"), "--tokens none")
 
 
 @pytest.fixture
@@ -143,12 +175,16 @@ def test_an_index_and_a_run(
         ("--preset", "paper-passage"),
         ("--k", 4),
         ("--long", "windows"),
+        ("--tokens", "signs"),
         ("--mode", "hybrid"),
         ("--exact", None),
         ("--top", 10),
         ("--structure", "flat"),
         ("--recall", 10),
         ("--recall-vectors", 10),
+        ("--rank-by", "tokens"),
+        ("--token-depth", 1001),
+        ("--vector-share", 0.5),
         ("--fusion", "rrf"),
         ("--weight", 0.5),
     ],
@@ -167,7 +203,7 @@ def test_options_that_a_run_or_an_index_would_ignore(
     check_refused(
         run("evaluate", *options, "--run", file, *given), f"{option} has no effect with --run;"
     )
-    if option in ("--model", "--preset", "--k", "--long"):
+    if option in ("--model", "--preset", "--k", "--long", "--tokens"):
         check_refused(
             run("evaluate", *options, "--index", collection_index, *given),
             f"{option} has no effect with --index;",
@@ -194,7 +230,22 @@ def test_options_that_a_run_or_an_index_would_ignore(
             "--recall has no effect with --recall-vectors;",
         ),
         (("--recall", 1000), "--recall has no effect unless it exceeds --top, which is 1000;"),
+        (
+            ("--rank-by", "vectors", "--token-depth", 2000),
+            "--token-depth has no effect with --rank-by vectors;",
+        ),
+        (
+            ("--rank-by", "vectors", "--vector-share", 0.5),
+            "--vector-share has no effect with --rank-by vectors;",
+        ),
+        (
+            ("--token-depth", 1000),
+            "--token-depth has no effect unless it exceeds --top, which is 1000;",
+        ),
+        (("--mode", "bm25", "--rank-by", "tokens"), "--rank-by has no effect with --mode bm25;"),
         (("--recall", 0), "recall is 0"),
+        (("--token-depth", 0), "token_depth is 0"),
+        (("--vector-share", 1.5), "vector_share is 1.5; it must be between 0 and 1"),
         (("--recall-vectors", 0), "recall_vectors is 0"),
         (("--mode", "hybrid", "--fusion", "weighted", "--weight", 2), "between 0 and 1"),
     ],

@@ -59,6 +59,13 @@ def test_index_options_change_the_index(run: Run, tmp_path: Path, tiny_model_pat
     narrow = facts("--vector-type", "int8")["vector_bytes_per_document"]
     assert narrow < plain["vector_bytes_per_document"] < wide
     assert facts("--precision", "bfloat16")["precision"] == "bfloat16"
+    kinds = ("none", "signs", "int8", "float16")
+    by_tokens = {kind: facts("--tokens", kind) for kind in kinds}
+    assert [made["tokens"] for made in by_tokens.values()] == list(kinds)
+    sizes = [made["token_bytes_per_document"] for made in by_tokens.values()]
+    assert sizes == sorted(set(sizes))
+    assert plain["tokens"] == "signs"
+    assert (paper["tokens"], facts("--preset", "single-vector")["tokens"]) == ("none", "none")
 
 
 def test_the_default_model_is_another(

@@ -14,7 +14,9 @@ from tests.support.indexes import RECORDS, content
 
 def test_search(run: Run, built: Path) -> None:
     ran = run("search", built, "the king of the city", "--json")
-    assert set(ran.json) == {"query", "hits", "certified", "candidates"}
+    facts = {"certified", "candidates", "ranked_by", "candidates_proven"}
+    assert set(ran.json) == {"query", "hits"} | facts
+    assert ran.json["ranked_by"] == "tokens"
     assert ran.json["query"] == "the king of the city"
     assert len(ran.json["hits"]) == 10
     first = ran.json["hits"][0]
@@ -40,27 +42,35 @@ def test_search_options_change_the_answer(run: Run, built: Path) -> None:
     def ids(answer: Any) -> list[str]:
         return [hit["id"] for hit in answer["hits"]]
 
-    plain = search()
-    assert ids(search("--top", "3")) == ids(plain)[:3]
+    tokens, plain = search(), search("--rank-by", "vectors")
+    assert tokens["hits"] == search("--rank-by", "tokens")["hits"]
+    assert ids(tokens) != ids(plain)
+    assert ids(search("--vector-share", "0")) != ids(tokens)
+    assert ids(search("--vector-share", "1")) == ids(plain)
+    few = search("--token-depth", "12")
+    assert (few["certified"], few["candidates_proven"], few["candidates"]) == (False, True, 12)
+    assert ids(search("--top", "3")) == ids(tokens)[:3]
+    assert ids(search("--token-depth", "12", "--exact")) == ids(tokens)
     years = search("--where", "year>=2000", "--where", "year<2003")
     assert sorted(ids(years)) == ["id 10", "id 11", "id 12"]
     assert len(search("--where", "topic in king,queen", "--top", "40")["hits"]) == 13
     words, both = search("--mode", "bm25"), search("--mode", "hybrid")
-    assert ids(words) != ids(plain) != ids(both) != ids(words)
+    assert ids(words) != ids(tokens) != ids(both) != ids(words)
     assert words["hits"][0]["weights"] == []
-    wide, narrow = search("--structure", "flat"), search("--structure", "flat", "--recall", "12")
+    vectors = ("--rank-by", "vectors", "--structure")
+    wide, narrow = search(*vectors, "flat"), search(*vectors, "flat", "--recall", "12")
     assert narrow["candidates"] < wide["candidates"] == 40
-    assert search("--recall-vectors", "3")["candidates"] <= 3
-    graph = search("--structure", "hnsw", "--recall", "10")
+    assert search("--rank-by", "vectors", "--recall-vectors", "3")["candidates"] <= 3
+    graph = search(*vectors, "hnsw", "--recall", "10")
     assert not graph["certified"]
-    proven = search("--structure", "hnsw", "--recall", "10", "--exact")
+    proven = search(*vectors, "hnsw", "--recall", "10", "--exact")
     assert proven["certified"]
     assert ids(proven) == ids(plain)
     fused = search("--mode", "hybrid", "--fusion", "rrf")
     assert [hit["score"] for hit in fused["hits"]] != [hit["score"] for hit in both["hits"]]
     meaning = search("--mode", "hybrid", "--fusion", "weighted", "--weight", "1")
-    assert ids(meaning) == ids(plain)
-    assert ids(search("--mode", "hybrid", "--fusion", "weighted", "--weight", "0")) != ids(plain)
+    assert ids(meaning) == ids(tokens)
+    assert ids(search("--mode", "hybrid", "--fusion", "weighted", "--weight", "0")) != ids(tokens)
 
 
 def test_search_says_when_there_is_no_more(run: Run, built: Path) -> None:
@@ -81,7 +91,8 @@ def test_explain(run: Run, built: Path) -> None:
     assert 0 <= start < end <= len(RECORDS[3]["text"])
     shown = run("explain", built, "the king of the city", "id 3").out
     assert f"{weights[0]:.3f}" in shown
-    assert f"score {explained['score']:.4f}" in shown
+    by_vectors, by_tokens = explained["score"], explained["token_score"]
+    assert f"score by vectors {by_vectors:.4f}, by tokens {by_tokens:.4f}" in shown
 
 
 def test_list(run: Run, built: Path) -> None:
@@ -114,9 +125,21 @@ def test_info(run: Run, built: Path) -> None:
         pytest.param(["search", "{}", "a \udcff"], ["not valid Unicode"], id="surrogate in query"),
         pytest.param(["search", "{}", "a", "--top", "0"], ["top is 0"], id="top 0"),
         pytest.param(["search", "{}", "a", "--top", "-5"], ["top is -5"], id="negative top"),
+        *(
+            pytest.param(
+                ["search", "{}", "a", "--top", "9223372036854775808", "--mode", mode],
+                ["top is 9223372036854775808; it must be at most 2147483647"],
+                id=f"endless top, {mode}",
+            )
+            for mode in ("dense", "bm25", "hybrid")
+        ),
         pytest.param(["search", "{}", "a", "--recall", "0"], ["recall is 0"], id="recall 0"),
         pytest.param(
             ["search", "{}", "a", "--recall-vectors", "0"], ["recall_vectors"], id="no vectors"
+        ),
+        pytest.param(["search", "{}", "a", "--token-depth", "0"], ["token_depth is 0"], id="depth"),
+        pytest.param(
+            ["search", "{}", "a", "--vector-share", "2"], ["vector_share is 2.0"], id="share"
         ),
         pytest.param(["search", "{}", "a", "--weight", "2"], ["between 0 and 1"], id="weight 2"),
         pytest.param(

@@ -78,11 +78,15 @@ def test_every_option(forks: Forks, template: Path) -> None:
         "--max-body": "3000",
         "--max-bulk": "5000",
         "--max-document": "1000",
+        "--max-metadata": "2000",
         "--max-query": "30",
         "--max-queries": "2",
         "--max-top": "3",
+        "--max-response": "50000",
         "--max-concurrent": "1",
+        "--max-connections": "100",
         "--timeout": "7.5",
+        "--head-timeout": "3.5",
     }
     given = [part for option in options.items() for part in option]
     pid, url = forks.start(template, *given)
@@ -111,11 +115,15 @@ def test_every_option(forks: Forks, template: Path) -> None:
             "body_bytes": 3000,
             "bulk_bytes": 5000,
             "document_characters": 1000,
+            "metadata_bytes": 2000,
             "query_characters": 30,
             "queries": 2,
             "top": 3,
+            "response_bytes": 50000,
             "concurrency": 1,
+            "connections": 100,
             "seconds": 7.5,
+            "head_seconds": 3.5,
         }
         assert len(ask("POST", "/search", {"query": "king", "top": 3}).json["answers"]) == 1
         assert ask("POST", "/search", {"query": "king", "top": 4}).status == 422

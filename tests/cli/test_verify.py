@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pseudoquery.storage.acknowledged import Acknowledgements, acknowledged_generation
 from pseudoquery.storage.segments import segment_path
 from tests.support.command import Run, check_refused
 from tests.support.indexes import RECORDS, content
@@ -25,11 +26,26 @@ def test_verify(run: Run, index: Path) -> None:
     assert not ran.json["ok"]
     assert len(ran.json["problems"]) == 1
     check_refused(run("verify", index), "segment 1", f"`pseudoquery verify {index} --repair`")
-    assert (
-        run("verify", index, "--repair").out == f"{index} is sound; encoded 40 documents again.\n"
+    said = run("verify", index, "--repair").out
+    assert said.startswith(
+        f"{index} is sound; encoded 40 documents again. It was damaged: segment 1: "
     )
     assert content(index) == before
-    assert run("verify", index, "--repair", "--json").json["repaired"] == 0
+    again = run("verify", index, "--repair", "--json").json
+    assert again == {"ok": True, "problems": [], "repaired": 0, "damage": []}
+
+
+def test_a_loss_is_told_even_where_it_is_given_up(run: Run, index: Path) -> None:
+    identity = (index / "acknowledged").read_text().split()[0]
+    generation = acknowledged_generation(index, identity)
+    assert generation
+    with Acknowledgements(index, identity, generation) as acknowledgements:
+        acknowledgements.add(generation + 3)
+    for command in ("verify", "info", "list"):
+        check_refused(run(command, index), "the last 3 changes are missing", "though acknowledged")
+    said = run("verify", index, "--repair").out
+    assert "It was damaged: the last 3 changes are missing" in said
+    assert run("verify", index).out == f"{index} is sound.\n"
 
 
 def test_what_can_t_be_repaired_is_said(run: Run, index: Path) -> None:

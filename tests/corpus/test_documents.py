@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pseudoquery.corpus import lines
 from pseudoquery.corpus.documents import read_documents
 from pseudoquery.errors import CorpusError
 from pseudoquery.records import Document
@@ -244,3 +245,14 @@ def test_a_file_of_fifty_megabytes_needs_little_memory(tmp_path: Path, name: str
         tracemalloc.stop()
     assert count == 4600
     assert peak < 2_000_000
+
+
+def test_a_line_that_would_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONGEST", 1 << 20)
+    path = tmp_path / "bomb.jsonl.gz"
+    whole = b'{"id": "a", "text": "b"}\n'
+    path.write_bytes(gzip.compress(whole + b'{"id": "' + b"x" * (5 << 20) + b'"}\n' + whole))
+    read = read_documents(path)
+    assert next(read).id == "a"
+    with pytest.raises(CorpusError, match=r"bomb\.jsonl\.gz line 2: .* longer than 1 MiB; divide"):
+        next(read)

@@ -72,6 +72,7 @@ def test_trec_qrels(tmp_path: Path) -> None:
         (BEIR + b"q d 1\n", "there are 1."),
         (BEIR + b"\td\t1\n", "none of them empty"),
         (BEIR + b"q\td\tyes\n", "the relevance is 'yes'; it must be an integer"),
+        (BEIR + b"q\td\t99999999999999999999\n", "it must be an integer of 32 bits"),
         (BEIR + b"q\t\xff\t1\n", "not valid UTF-8 (byte 0xff)"),
         (b"q 0 d 1\nq\td\t1\n", "query, 0, document, relevance, none of them empty; there are 3."),
         (b"q 0 d 1\nq 0 d 0.5\n", "the relevance is '0.5'"),
