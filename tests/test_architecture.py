@@ -22,7 +22,7 @@ LAYERS = (
     {"search"},
     {"encoding", "corpus", "storage"},
     {"method"},
-    {"files", "json_records"},
+    {"files", "json_records", "native"},
     {"markdown", "once", "records", "errors", "version"},
 )
 """A room imports from the lines below its own; rooms on one line do not know each other."""

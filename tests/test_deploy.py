@@ -16,9 +16,10 @@ import yaml
 
 from pseudoquery.building.location import is_address
 from pseudoquery.cli import cli
-from pseudoquery.cli.serve import SHUTDOWN_SECONDS, serve
+from pseudoquery.cli.serve import serve
 from pseudoquery.milvus.connection import TOKEN
 from pseudoquery.service.addresses import Addresses
+from pseudoquery.service.server import SHUTDOWN_SECONDS
 from pseudoquery.service.status_routes import public_router
 from pseudoquery.version import VERSION
 

@@ -25,7 +25,8 @@ from pseudoquery.service.errors import CODES
 from pseudoquery.service.metrics import Metrics
 from pseudoquery.service.settings import ServiceSettings
 from pseudoquery.storage.schema import Settings
-from pseudoquery.training.config import Config, read_config
+from pseudoquery.training.config import Config, loss_settings, read_config
+from pseudoquery.training.loss_settings import LossSettings
 
 from .pages import DOCS, blocks, rows
 
@@ -87,12 +88,14 @@ def test_the_training_example_has_every_setting_at_its_default(tmp_path: Path) -
     ((_, example),) = blocks(SETTINGS, "toml")
     (tmp_path / "training.toml").write_text(example)
     config = read_config(tmp_path / "training.toml")
-    given = ("output", "train", "evaluate", "representation")
+    given = ("output", "train", "evaluate", "representation", "loss", "weights")
     assert set(re.findall(r"^\[?(\w+)", example, re.MULTILINE)) >= {f.name for f in fields(Config)}
     plain = Config(config.output, config.train)
     for field in fields(Config):
         if field.name not in given:
             assert getattr(config, field.name) == getattr(plain, field.name), field.name
+    assert loss_settings(config) == LossSettings()
+    assert set(config.loss) == {field.name for field in fields(LossSettings)}
 
 
 @pytest.mark.parametrize("kind", [Representation, SearchSettings])
