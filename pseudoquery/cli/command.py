@@ -13,6 +13,7 @@ from types import TracebackType
 
 import click
 
+from pseudoquery.cli.backup import backup, restore
 from pseudoquery.cli.bench import bench
 from pseudoquery.cli.calibrate import calibrate
 from pseudoquery.cli.evaluate import evaluate
@@ -60,6 +61,7 @@ def demo(folder: Path) -> None:
 for _command in (
     add,
     average,
+    backup,
     bench,
     calibrate,
     compact,
@@ -73,6 +75,7 @@ for _command in (
     info,
     list_documents,
     mine,
+    restore,
     score,
     search,
     serve,

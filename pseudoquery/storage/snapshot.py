@@ -6,6 +6,8 @@ import json
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -200,6 +202,12 @@ class FolderSnapshot:
         if not problems and self._has_fields and count_wrong_fields(self._connection):
             problems.append(WRONG_FIELDS)
         return problems
+
+    def copy_database(self, path: Path) -> None:
+        """Copy the database in this state into a new file."""
+        # A connection that reads already copies the state that it reads.
+        with closing(sqlite3.connect(path)) as copy:
+            self._connection.backup(copy)
 
     def _read_ids(self) -> dict[int, str]:
         return dict(self._connection.execute("SELECT ordinal, id FROM documents"))
