@@ -110,17 +110,22 @@ def restore_backup(file: Path, folder: Path) -> Backup:
 @contextmanager
 def _state_of(store: FolderStore) -> Iterator[tuple[FolderSnapshot, dict[str, BufferedReader]]]:
     """Open all files of one state before a merge can remove any of them."""
+    failed_generation = None
     while True:
         with ExitStack() as stack:
-            # It says so if a segment is missing for good, and not only replaced by a merge.
             snapshot = stack.enter_context(store.snapshot())
+            generation = snapshot.unchecked_view.generation
             numbers = [facts.number for facts in snapshot.segment_facts()]
             paths = [segment_path(store.folder, number) for number in numbers]
             try:
                 segments = {
                     f"segments/{path.name}": stack.enter_context(path.open("rb")) for path in paths
                 }
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                # A merge may have replaced it: look again, as long as there is something new.
+                if generation == failed_generation:
+                    raise _damaged_source(store, f"{error.filename} is missing") from error
+                failed_generation = generation
                 continue
             yield snapshot, segments
             return

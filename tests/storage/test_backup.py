@@ -186,6 +186,13 @@ def test_a_damaged_index_is_not_saved(store: FolderStore, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
+def test_a_segment_that_is_gone_though_it_is_mapped(store: FolderStore, tmp_path: Path) -> None:
+    everything(store)
+    segment_path(store.folder, 1).unlink()
+    with pytest.raises(IndexFolderError, match=r"no backup was made: .*00000001.* is missing"):
+        write_backup(store, tmp_path / "backup")
+
+
 def test_nothing_is_written_over(store: FolderStore, tmp_path: Path) -> None:
     write_backup(store, tmp_path / "backup")
     with pytest.raises(IndexFolderError, match="backup is there already"):
